@@ -1,0 +1,171 @@
+"""What the command line prints: progress on a terminal, tables of results, and the ledger of claims."""
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
+from simserve.report import read_csv
+from simserve.report.labels import label, number, path_label
+from simserve.scenario import available, load
+from simserve.scenario.schema import ServingScenario
+
+HEADLINES = ("throughput_tok_per_s", "slo_attainment", "ttft_p50_s", "ttft_p99_s", "itl_p99_s", "batch_mean")
+"""The metrics shown on the terminal; summary.csv has all."""
+
+TEXT_COLUMNS = ("system", "name", "title", "source")
+
+_out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on a terminal, nothing elsewhere, and return the function that moves it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    error = Console(stderr=True)
+    with Progress(*columns, console=error, transient=True, auto_refresh=False, disable=not error.is_terminal) as bar:
+        task = bar.add_task(name, total=None)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+            bar.refresh()
+
+        yield advance
+
+
+def show_table(table: Table) -> None:
+    """Print a table."""
+    _out.print(table)
+
+
+def shown(value: float) -> str:
+    """Return a number, or `-` for what could not be measured."""
+    return "-" if math.isnan(value) else number(value)
+
+
+def plus_minus(mean: float, half: float) -> str:
+    """Return a mean with half its interval, both to the second digit of the half: `4,616 ±181`, `0.220 ±0.016`."""
+    if not half > abs(mean) * 1e-9:  # none, or rounding
+        return shown(mean)
+    decimals = max(0, 1 - math.floor(math.log10(half)))
+    return f"{mean:,.{decimals}f} ±{half:,.{decimals}f}"
+
+
+def show_results(scenario: ServingScenario, tables: dict[str, pd.DataFrame], folder: Path) -> None:
+    """Print the outcome of a scenario: goodput or the main metrics, the claims that fail, and where the files are."""
+    _out.print(_goodput(scenario, tables) if "goodput" in tables else _metrics(scenario, tables["summary"]))
+    if "claims" in tables:
+        claims = tables["claims"]
+        for _, line in claims[~claims["holds"]].iterrows():
+            _out.print(_claim_line(line), markup=False, soft_wrap=True)
+        _out.print(f"{claims['holds'].sum()} of {len(claims)} claims hold")
+    _out.print(f"results in {folder}/", soft_wrap=True)
+
+
+def _goodput(scenario: ServingScenario, tables: dict[str, pd.DataFrame]) -> Table:
+    """Return one row for each system: mean and range over replications, next to the claimed value."""
+    swept = list(scenario.sweep)
+    claimed = {claim.system: claim.value for claim in scenario.claims if claim.metric == "goodput_per_s"}
+    headers = ("goodput (req/s)", "range", "95 % interval", "replications", "source's value")
+    table = _table(scenario.title, "system", *map(path_label, swept), *headers)
+    summary = tables["summary"]
+    status = tables["goodput"].groupby(["system", *swept], sort=False, dropna=False)["status"]
+    rows = summary[summary["metric"] == "goodput_per_s"].iterrows()
+    for (_, row), note in zip(rows, status.agg(_unbracketed), strict=True):
+        table.add_row(
+            row["system"],
+            *(str(row[path]) for path in swept),
+            shown(row["mean"]),
+            _span(row["min"], row["max"]),
+            _span(row["ci_low"], row["ci_high"]),
+            f"{row['n']}{note}",
+            shown(claimed.get(row["system"]) or math.nan),
+        )
+    return table
+
+
+def _unbracketed(status: "pd.Series[str]") -> str:
+    """Say how many searches ended at a bound."""
+    return "".join(f", {n} {kind}" for kind, n in status.value_counts().items() if kind != "bracketed")
+
+
+def _metrics(scenario: ServingScenario, summary: pd.DataFrame) -> Table:
+    """Return one row for each system and point: the means of the main metrics, with half their interval."""
+    keys = ["system", *scenario.sweep]
+    table = _table(scenario.title, "system", *map(path_label, scenario.sweep), *map(label, HEADLINES))
+    for point, rows in summary.groupby(keys, sort=False, dropna=False):
+        by_metric = rows.set_index("metric")
+        halves = (by_metric["ci_high"] - by_metric["ci_low"]) / 2
+        cells = [plus_minus(by_metric["mean"][metric], halves[metric]) for metric in HEADLINES]
+        table.add_row(*("" if value != value else str(value) for value in point), *cells)
+    return table
+
+
+def _span(low: float, high: float) -> str:
+    return "-" if math.isnan(low) else f"{number(low)} to {number(high)}"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, justify="left" if column in TEXT_COLUMNS else "right", overflow="fold")
+    return table
+
+
+def _claim_line(line: "pd.Series[Any]") -> str:
+    mark = "holds" if line["holds"] else "FAILS"
+    measured = f"{shown(line['measured'])} ({_span(line['low'], line['high'])})"
+    return (
+        f"{mark}  {line['id']}: {line['statement']}: expected {line['expected']}, measured {measured}; {line['rule']}"
+    )
+
+
+def show_ledger(results: Path) -> int:
+    """Print every claim of every result in the folder and a count; return 0 if there are some and all hold, else 1."""
+    ledgers = {path.parent.name: read_csv(path) for path in sorted(results.glob("*/claims.csv"))}
+    for name, claims in ledgers.items():
+        _out.print(f"[bold]{name}[/bold]")
+        for _, line in claims.iterrows():
+            _out.print("  " + _claim_line(line), markup=False, soft_wrap=True)
+    missing = [name for name, path in available().items() if name not in ledgers and load(path).claims]
+    if missing:
+        _out.print(f"not run: {', '.join(missing)}")
+    total = sum(len(claims) for claims in ledgers.values())
+    hold = sum(int(claims["holds"].sum()) for claims in ledgers.values())
+    _out.print(f"{hold} of {total} claims hold")
+    return 0 if total and hold == total and not missing else 1
+
+
+def scenario_shelf() -> Table:
+    """Return the scenarios that can be named."""
+    table = _table("scenarios", "name", "title", "source")
+    for name, path in available().items():
+        scenario = load(path)
+        table.add_row(name, scenario.title, scenario.source)
+    return table
+
+
+def model_shelf() -> Table:
+    """Return the models of the catalog."""
+    table = _table("models", "name", "parameters", "KV bytes per token", "source")
+    for model in MODEL_BY_NAME.values():
+        table.add_row(model.name, f"{model.parameters:,}", f"{model.kv_bytes_per_token:,}", model.source)
+    return table
+
+
+def gpu_shelf() -> Table:
+    """Return the GPUs of the catalog."""
+    table = _table("GPUs", "name", "TFLOP/s", "TB/s", "GB", "source")
+    for gpu in GPU_BY_NAME.values():
+        rates = (gpu.flop_per_s / 1e12, gpu.bytes_per_s / 1e12, gpu.memory_bytes / 1e9)
+        table.add_row(gpu.name, *(f"{rate:g}" for rate in rates), gpu.source)
+    return table

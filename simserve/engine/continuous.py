@@ -1,0 +1,22 @@
+"""Iteration-level scheduling with selective batching: what is now called continuous batching.
+
+Orca (Yu et al., OSDI 2022, Algorithm 1) with one batch in flight: before every iteration the head of the queue is
+admitted as long as seats and memory last, prompts and decodes share the iteration, and a request leaves after its
+last token.
+"""
+
+from heapq import heappush
+
+from simserve.engine.base import Engine
+from simserve.request import Request
+
+
+class ContinuousEngine(Engine):
+    """A metro: at every stop some get off and others get on."""
+
+    def _doors_open(self) -> bool:
+        return True
+
+    def _enter_departures(self, admitted: list[Request], iteration: int) -> None:
+        for request in admitted:
+            heappush(self._calendar, (iteration + request.output_tokens - 1, request))

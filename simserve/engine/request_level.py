@@ -1,0 +1,20 @@
+"""Request-level batching, also called static batching: a batch starts together and ends together.
+
+An idle engine at once takes what has arrived, up to `max_batch_size`, first come first served; one unpadded prefill
+emits every first token; then every seat decodes, finished ones too (their context grows, their LM head is paid for),
+until the longest output ends. Tokens stream as they are produced: a request finishes with its own last token.
+"""
+
+from simserve.engine.base import Engine
+from simserve.request import Request
+
+
+class RequestLevelEngine(Engine):
+    """A tour coach: it leaves with who is there, and nobody gets off before the last stop."""
+
+    def _doors_open(self) -> bool:
+        return self._running == 0
+
+    def _enter_departures(self, admitted: list[Request], iteration: int) -> None:
+        last = iteration + max(request.output_tokens for request in admitted) - 1
+        self._calendar = [(last, request) for request in admitted]  # all alike and ordered: a heap

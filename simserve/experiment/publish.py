@@ -1,0 +1,53 @@
+"""From a validated scenario to a finished result folder."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from simserve import report
+from simserve.experiment.study import Progress, Tables, run_study
+from simserve.scenario.schema import ServingScenario
+
+
+def publish(
+    scenario: ServingScenario,
+    out: Path,
+    executor: Executor,
+    progress: Progress = lambda done, total: None,
+    *,
+    overrides: Sequence[str] = (),
+    quick: bool = False,
+) -> Tables:
+    """Run the scenario and write `out/<name>/`; return the tables that were written.
+
+    The folder of an earlier run is replaced when all is done, and left alone otherwise.
+
+    Raises:
+        OutputError: the folder cannot be written; nothing was run.
+    """
+    report.check_writable(out, scenario.name)
+    started_at, started_s = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    tables = run_study(scenario, executor, progress)
+    with report.result_folder(out, scenario.name) as folder:
+        for name, table in tables.items():
+            report.write_csv(table, folder / f"{name}.csv")
+        report.draw(
+            folder, scenario.title or scenario.name, scenario.figure.metrics, search=scenario.search is not None
+        )
+        report.write_page(folder, scenario.title or scenario.name, scenario.source, footer=_footer(scenario, quick))
+        report.write_manifest(
+            folder,
+            scenario=scenario.model_dump(mode="json"),
+            overrides=list(overrides),
+            quick=quick,
+            wall_s=time.perf_counter() - started_s,
+            started_at=started_at,
+        )
+    return tables
+
+
+def _footer(scenario: ServingScenario, quick: bool) -> str:
+    size = f"seed {scenario.seed}, {scenario.replications} replications of {scenario.workload.num_requests} requests"
+    return f"Quick form: {size}; for a first look only" if quick else size[0].upper() + size[1:]

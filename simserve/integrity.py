@@ -1,0 +1,85 @@
+"""Checks that every run passes before anyone sees its numbers: cheap, always on, with the numbers in the message."""
+
+import math
+
+import numpy as np
+
+from simserve.memory import Memory
+from simserve.records import NOT_YET, Records
+
+
+class IntegrityError(AssertionError):
+    """The records of a run contradict each other: a fault of the simulator, never of its input."""
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise IntegrityError(f"{message}. This is a fault of simserve: please report it with the scenario")
+
+
+def check_integrity(records: Records, memory: Memory, *, in_order: bool) -> None:
+    """Check what must be true of every run.
+
+    `in_order` says whether the queue's policy admits in order of arrival.
+
+    Raises:
+        IntegrityError: something is not.
+    """
+    _check_requests(records)
+    _check_times(records)
+    _check_tokens(records)
+    held = memory.reserved_tokens
+    _require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
+    if in_order:
+        _check_admission_order(records)
+
+
+def _check_requests(records: Records) -> None:
+    """Require that every request has finished or was rejected, and none was both."""
+    requests = records.requests
+    neither_or_both = np.flatnonzero(requests.finished == requests.rejected)
+    _require(
+        not len(neither_or_both), f"requests {neither_or_both[:5].tolist()} neither finished nor were rejected, or both"
+    )
+
+
+def _check_times(records: Records) -> None:
+    """Require that iterations follow each other, a decode takes time, and nothing runs before it arrives.
+
+    With one token an iteration, strictly increasing iteration ends are strictly increasing token times.
+    """
+    iterations = records.iterations
+    start_s, end_s = iterations.start_s, iterations.end_s
+    overlap = np.flatnonzero(start_s[1:] < end_s[:-1])
+    _require(not len(overlap), f"iterations {overlap[:5].tolist()} overlap the next ones")
+    standing = np.flatnonzero((end_s < start_s) | ((end_s == start_s) & (iterations.decode_sequences > 0)))
+    _require(not len(standing), f"iterations {standing[:5].tolist()} decode in no time")
+    early = np.flatnonzero(records.admitted_s < records.workload.arrival_s)
+    _require(not len(early), f"requests {early[:5].tolist()} were admitted before they arrived")
+
+
+def _check_tokens(records: Records) -> None:
+    """Require that tokens out are what finished requests asked for, and what the iterations emitted."""
+    requests, finished = records.requests, records.requests.finished
+    spans = requests.finish_iteration[finished] - requests.first_token_iteration[finished] + 1
+    outputs = records.workload.output_tokens[finished]
+    wrong = np.flatnonzero(spans != outputs)
+    _require(
+        not len(wrong),
+        f"{len(wrong)} requests emitted other than their output: {spans[wrong[:5]]} for {outputs[wrong[:5]]}",
+    )
+    decodes = records.iterations.decode_sequences
+    live = records.live_decodes
+    over = np.flatnonzero(live > decodes)
+    _require(
+        not len(over),
+        f"iterations {over[:5].tolist()} decode {decodes[over[:5]]} sequences but {live[over[:5]]} want a token",
+    )
+
+
+def _check_admission_order(records: Records) -> None:
+    """Require that nobody is admitted in an earlier iteration than someone who arrived before."""
+    admitted = records.requests.admitted_iteration
+    admitted = admitted[admitted != NOT_YET]
+    overtaken = np.flatnonzero(np.diff(admitted) < 0)
+    _require(not len(overtaken), f"{len(overtaken)} requests were admitted before one that had arrived earlier")

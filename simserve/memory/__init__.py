@@ -1,0 +1,15 @@
+"""The KV memory of the GPU, behind three questions: `try_admit`, `grow`, `free`."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from simserve.memory.base import Memory
+from simserve.memory.reservation import Reservation
+from simserve.memory.unlimited import Unlimited
+from simserve.spec import BareName
+
+MemorySpec = Annotated[Annotated[Reservation | Unlimited, Field(discriminator="kind")], BareName]
+"""The memory managers, told apart by `kind`. Each builds a `Memory` with `manager(capacity_tokens)`."""
+
+__all__ = ["Memory", "MemorySpec", "Reservation", "Unlimited"]

@@ -1,0 +1,38 @@
+"""Memory without end: what a GPU would do if KV memory were no limit."""
+
+import math
+from typing import Literal
+
+from simserve.request import Request
+from simserve.spec import Spec
+
+
+class Unlimited(Spec):
+    """No limit on KV memory."""
+
+    kind: Literal["unlimited"] = "unlimited"
+
+    def manager(self, capacity_tokens: int) -> "UnlimitedMemory":
+        """Return a manager; it asks for no capacity."""
+        return UnlimitedMemory()
+
+
+class UnlimitedMemory:
+    """Always has room."""
+
+    reserved_tokens = math.nan
+
+    def why_never(self, request: Request) -> str | None:
+        """Return None: every request fits."""
+        return None
+
+    def try_admit(self, request: Request) -> bool:
+        """Return True."""
+        return True
+
+    def grow(self, sequences: int, steps: int) -> int:
+        """Return all of the steps."""
+        return steps
+
+    def free(self, request: Request) -> None:
+        """Nothing is held."""

@@ -1,0 +1,99 @@
+"""How metrics, swept paths and numbers are written for people."""
+
+import json
+import math
+import re
+from typing import Any
+
+NAMES = {
+    "batch_mean": ("mean batch", "sequences"),
+    "busy_s": ("busy time", "s"),
+    "duration_s": ("duration", "s"),
+    "goodput_per_s": ("goodput", "req/s"),
+    "gpus_for_demand": ("GPUs for the demand", ""),
+    "kv_reserved_mean": ("KV memory reserved, mean", "share"),
+    "kv_stored_mean": ("KV memory stored, mean", "share"),
+    "output_tokens": ("output", "tokens"),
+    "rate_per_s": ("arrival rate", "req/s"),
+    "request_throughput_per_s": ("request throughput", "req/s"),
+    "running_max": ("most running", "sequences"),
+    "slo_attainment": ("SLO attainment", ""),
+    "steady_throughput_tok_per_s": ("steady throughput", "tok/s"),
+    "throughput_tok_per_s": ("throughput", "tok/s"),
+}
+"""Name and unit of what does not follow from its column name."""
+
+UNITS = {"_tok_per_s": "tok/s", "_per_s": "1/s", "_tokens": "tokens", "_bytes": "bytes", "_s": "s"}
+"""The unit a column name ends in; the longer endings first."""
+
+PART_FIELDS = frozenset({"max", "mean", "min", "sigma", "value"})
+"""Fields that say nothing without the part they belong to: the `mean` of `prompt_tokens`."""
+
+LATENCY = re.compile(r"(ttft|tpot|itl|e2e)_(\w+)_s")
+
+
+def name_and_unit(column: str) -> tuple[str, str]:
+    """Return what a column or a field is called, and its unit: `ttft_p50_s` is a `TTFT p50` in `s`."""
+    if column in NAMES:
+        return NAMES[column]
+    if match := LATENCY.fullmatch(column):
+        return f"{match[1].upper()} {match[2]}", "s"
+    for ending, unit in UNITS.items():
+        if column.endswith(ending) and column != ending:
+            return column.removesuffix(ending).replace("_", " "), unit
+    return column.replace("_", " "), ""
+
+
+def label(column: str, unit: str = "") -> str:
+    """Return the label of an axis or of a table's column: `TTFT p50 (s)`; `unit` is for names that tell none."""
+    name, known = name_and_unit(column)
+    unit = known or unit
+    return name if unit in ("", "count") else f"{name} ({unit})"
+
+
+def path_name(path: str) -> str:
+    """Return what a dotted path of the scenario is called: its field, behind the system that it belongs to."""
+    return _of_path(path, name_and_unit(path.split(".")[-1])[0])
+
+
+def path_label(path: str) -> str:
+    """Return `path_name` with the unit."""
+    return _of_path(path, label(path.split(".")[-1]))
+
+
+def _of_path(path: str, field: str) -> str:
+    *parents, last = path.split(".")
+    owner = f"{parents[1]}: " if parents[:1] == ["systems"] and len(parents) > 1 else ""
+    if parents and last == "kind":
+        return owner + name_and_unit(parents[-1])[0]
+    if parents and last in PART_FIELDS:
+        return owner + f"{name_and_unit(parents[-1])[0]} {field}"
+    return owner + field
+
+
+def number(value: float) -> str:
+    """Return four digits of a number, as many as one compares by eye; all digits before the point of a large one."""
+    if math.isfinite(value) and 1000 <= abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def entry(value: object) -> str:
+    """Return an entry of a table: a number shortened, nothing for NaN, a part in words, anything else as it is."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    try:
+        read = json.loads(text) if text.startswith("{") else float(text)
+    except ValueError:
+        return text
+    if isinstance(read, dict):
+        return _part(read)
+    return "" if math.isnan(read) else number(read)
+
+
+def _part(fields: dict[str, Any]) -> str:
+    """Put a part in words: `{"kind": "sjf", "predictor": {"kind": "noisy"}}` is `sjf, predictor noisy`."""
+    words = [str(fields["kind"])] if "kind" in fields else []
+    for key, value in fields.items():
+        if key != "kind":
+            words.append(f"{key.replace('_', ' ')} {_part(value) if isinstance(value, dict) else entry(value)}")
+    return ", ".join(words)

@@ -1,0 +1,26 @@
+"""What the world sends: one request for text."""
+
+from typing import NamedTuple
+
+
+class Request(NamedTuple):
+    """One request, known whole to the simulator and only in part to the policies it is given to.
+
+    A named tuple rather than a dataclass: a run makes a million of them, and a tuple is frozen and cheap.
+    """
+
+    id: int
+    """Position in order of arrival, from 0."""
+    arrival_s: float
+    """When it arrives, in seconds from the start of the run."""
+    prompt_tokens: int
+    output_tokens: int
+    """How many tokens it generates before it ends; the first comes out of its prefill."""
+    max_tokens: int
+    """Longest it may grow, prompt and output together: its own limit (Orca's `max_tokens`)."""
+    client: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and output together."""
+        return self.prompt_tokens + self.output_tokens

@@ -1,0 +1,83 @@
+"""Points: a scenario with some of its values replaced, as a sweep or a search asks for them."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from pydantic import ValidationError
+
+from simserve.memory import Reservation
+from simserve.scenario.errors import ScenarioError
+from simserve.scenario.messages import problems_of
+from simserve.scenario.paths import PathError, set_path
+from simserve.scenario.schema import Scenario
+from simserve.spec import nearest
+
+ROOTS = ("model", "hardware", "workload", "slo", "systems")
+"""What may differ from point to point; everything else is about the study as a whole."""
+
+_KEPT = frozenset({"claims", "sweep"})
+"""The large parts that no point changes: checked once, when the scenario is loaded."""
+
+
+def at_point(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
+    """Return the scenario with the value at each dotted path replaced, checked again.
+
+    The paths are set in the order given, so that a part can be replaced first and a value inside it then.
+
+    Raises:
+        ScenarioError: a path that is unknown or may not vary, or a value that the scenario cannot have.
+    """
+    raw = scenario.model_dump(exclude_unset=True, exclude=set(_KEPT))
+    for path, value in point.items():
+        try:
+            _check_root(path)
+            raw = set_path(raw, path, value)
+        except PathError as fault:
+            raise ScenarioError(scenario.name, [str(fault)]) from None
+    try:
+        moved = type(scenario).model_validate(raw)
+    except ValidationError as fault:
+        raise ScenarioError(scenario.name, problems_of(fault, raw, type(scenario))) from None
+    if conflicts := conflicts_of(moved):
+        raise ScenarioError(scenario.name, conflicts)
+    return moved.model_copy(update={part: getattr(scenario, part) for part in _KEPT & scenario.model_fields_set})
+
+
+def _check_root(path: str) -> None:
+    root, _, rest = path.partition(".")
+    if root not in ROOTS:
+        raise PathError(f"{path}: cannot vary from point to point{nearest(root, ROOTS)} What can: {', '.join(ROOTS)}")
+    if root == "systems" and not rest:
+        raise PathError(f"{path}: cannot vary as a whole. Name a system: systems.NAME")
+
+
+def conflicts_of(scenario: Scenario) -> list[str]:
+    """Return what the values of a scenario say against each other."""
+    return [
+        f"systems.{name}.memory.reserve: 'request' reserves each request's own limit: give workload.max_output_tokens"
+        for name, system in scenario.systems.items()
+        if isinstance(system.memory, Reservation) and system.memory.reserve == "request"
+        if scenario.workload.max_output_tokens is None
+    ]
+
+
+def grid(scenario: Scenario, system: str) -> list[dict[str, Any]]:
+    """Return the points of the sweep that a system runs at: all combinations, the first path changing slowest.
+
+    Paths into other systems make no difference to this one and are left out of its points. Without a sweep there is one
+    point, with nothing in it.
+    """
+    paths = {path: distinct(values) for path, values in scenario.sweep.items() if matters_to(system, path)}
+    return [dict(zip(paths, values, strict=True)) for values in product(*paths.values())]
+
+
+def matters_to(system: str, path: str) -> bool:
+    """Return whether a swept path can make a difference to a system."""
+    root, *inner = path.split(".")
+    return root != "systems" or inner[:1] == [system]
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Return the values without repetitions; they may be unhashable."""
+    return [value for i, value in enumerate(values) if value not in values[:i]]

@@ -1,0 +1,51 @@
+"""What every part of a scenario is made of: a frozen, strictly checked value with named fields.
+
+A *spec* is the YAML of one part and, where the part has no state, the part itself (a length distribution samples, a
+cost model prices). Parts with state (memory, queues, engines) are built from their spec for each run.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+class Spec(BaseModel):
+    """A frozen mapping of named fields: unknown keys, wrong types, NaN and infinities are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def _whole(value: Any) -> Any:
+    """Accept `1e3` where a count is wanted: YAML reads it as a float, and it is a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _bare_name(value: Any) -> Any:
+    """`order: fcfs` is short for `order: {kind: fcfs}`."""
+    return {"kind": value} if isinstance(value, str) else value
+
+
+Whole = BeforeValidator(_whole)
+BareName = BeforeValidator(_bare_name)
+
+Count = Annotated[int, Whole, Field(ge=1)]
+"""A whole number of at least 1."""
+
+Positive = Annotated[float, Field(gt=0)]
+"""A finite number above 0."""
+
+NonNegative = Annotated[float, Field(ge=0)]
+"""A finite number of at least 0."""
+
+Fraction = Annotated[float, Field(gt=0, le=1)]
+"""A share: above 0, at most 1."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the known name closest to `name`, or a full stop where none is close."""
+    names = list(known)
+    longer = [other for other in names if len(name) > 2 and other.startswith(name)]  # h100 is h100-sxm more than h200
+    close = longer or get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else "."

@@ -1,0 +1,8 @@
+"""What the world sends: when requests arrive and how long they are, from explicit random streams."""
+
+from simserve.workload.arrivals import ArrivalSpec
+from simserve.workload.lengths import LengthSpec
+from simserve.workload.streams import Streams
+from simserve.workload.workload import Workload, WorkloadSpec
+
+__all__ = ["ArrivalSpec", "LengthSpec", "Streams", "Workload", "WorkloadSpec"]

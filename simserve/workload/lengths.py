@@ -1,0 +1,142 @@
+"""How long prompts and outputs are, in whole tokens of at least one."""
+
+from abc import abstractmethod
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from simserve.spec import BareName, Count, NonNegative, Positive, Spec, nearest
+
+Tokens = NDArray[np.int64]
+
+
+class Lengths(Spec):
+    """A distribution of lengths: drawn, rounded to whole tokens, at least 1, then cut at `max`."""
+
+    kind: str
+    max: Count | None = None
+    """Longest length; longer draws are cut to it."""
+
+    @abstractmethod
+    def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        """Return `size` draws, before rounding and limits."""
+
+    def sample(self, size: int, rng: np.random.Generator) -> Tokens:
+        """Return `size` lengths in tokens."""
+        tokens: Tokens = np.clip(np.rint(self._draw(size, rng)), 1, self.max).astype(np.int64)
+        return tokens
+
+
+class Constant(Lengths):
+    """Always the same length; a bare number is short for it."""
+
+    kind: Literal["constant"] = "constant"
+    tokens: Count
+
+    def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        return np.full(size, self.tokens)
+
+
+class Uniform(Lengths):
+    """Whole numbers from `low` to `high`, both included, equally likely."""
+
+    kind: Literal["uniform"] = "uniform"
+    low: Count
+    high: Count
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low ({self.low}) is above high ({self.high})")
+        return self
+
+    def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        return rng.integers(self.low, self.high, size, endpoint=True)
+
+
+class Geometric(Lengths):
+    """After every token the text ends with the same probability, 1 / `mean`: the memoryless length."""
+
+    kind: Literal["geometric"] = "geometric"
+    mean: Annotated[float, Field(ge=1)]
+
+    def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        return rng.geometric(1 / self.mean, size)
+
+
+class Lognormal(Lengths):
+    """A lognormal length with its own `mean` (before limits) and `sigma`, the standard deviation of its logarithm."""
+
+    kind: Literal["lognormal"] = "lognormal"
+    mean: Positive
+    sigma: NonNegative
+
+    def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        return rng.lognormal(np.log(self.mean) - self.sigma**2 / 2, self.sigma, size)
+
+
+@lru_cache(maxsize=32)
+def _column(path: str, column: str | None) -> Tokens:
+    """Return a column of a CSV file; raise ValueError where it is not one of whole numbers of at least 1."""
+    try:
+        table = pd.read_csv(path)
+    except (OSError, ValueError) as fault:
+        raise ValueError(f"cannot read {path!r} as CSV: {fault}") from None
+    if column not in table:
+        hint = nearest(str(column), table.columns)
+        raise ValueError(f"{path!r} has no column {column!r}{hint} It has: {', '.join(table.columns)}")
+    lengths = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
+    if not len(lengths) or not np.all((lengths >= 1) & (lengths % 1 == 0)):
+        raise ValueError(f"column {column!r} of {path!r} must hold whole numbers of at least 1, one a row")
+    return lengths.astype(np.int64)
+
+
+class Empirical(Lengths):
+    """Lengths drawn with replacement from given ones: a list, with or without weights, or a column of a CSV file."""
+
+    kind: Literal["empirical"] = "empirical"
+    values: Annotated[tuple[Count, ...], Field(strict=False)] = ()
+    weights: Annotated[tuple[NonNegative, ...], Field(strict=False)] = ()
+    """Relative frequency of each value; equal where left out."""
+    path: str | None = None
+    """A CSV file with a header; relative paths start at the scenario's folder."""
+    column: str | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _from_scenario_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
+        folder = (info.context or {}).get("folder")
+        return str(Path(folder, path)) if path and folder else path
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.values) == bool(self.path):
+            raise ValueError("give either values, or path with column")
+        if self.weights and (len(self.weights) != len(self.values) or not sum(self.weights)):
+            raise ValueError(f"give one weight for each of the {len(self.values)} values, not all of them 0")
+        if self.path:
+            _column(self.path, self.column)
+        return self
+
+    def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        values = _column(self.path, self.column) if self.path else np.array(self.values)
+        shares = np.array(self.weights) / sum(self.weights) if self.weights else None
+        return rng.choice(values, size, p=shares)
+
+
+def _bare_number(value: Any) -> Any:
+    return (
+        {"kind": "constant", "tokens": value}
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else value
+    )
+
+
+_Kinds = Annotated[Constant | Uniform | Geometric | Lognormal | Empirical, Field(discriminator="kind")]
+LengthSpec = Annotated[_Kinds, BeforeValidator(_bare_number), BareName]
+"""The length distributions, told apart by `kind`."""

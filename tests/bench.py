@@ -1,0 +1,131 @@
+"""Speed, as ratios to bare SimPy timeouts measured in the same process: `make bench`.
+
+A ratio travels between machines better than a time does. Each side is measured in turn, in several rounds, and the median
+of the rounds counts, since other work on the machine comes and goes.
+"""
+
+import gc
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import simpy
+from rich.console import Console
+from rich.table import Table
+
+from simserve import report, simulation
+from simserve.engine import Clock
+from simserve.experiment import run_study
+from simserve.experiment.executors import InProcess
+from simserve.scenario import load
+from simserve.scenario.schema import ServingScenario
+
+ROUNDS = 5
+SATURATION = load(Path("scenarios/saturation.yaml"))
+
+
+def chat(num_requests: int, rate_per_s: float, system: dict[str, Any], **workload: Any) -> ServingScenario:
+    """Return the chat workload of the saturation scenario at a size and a rate, through one system."""
+    raw = SATURATION.model_dump(exclude_unset=True, exclude={"sweep", "claims", "replications"})
+    raw["workload"] |= {"num_requests": num_requests, "arrivals": {"kind": "poisson", "rate_per_s": rate_per_s}}
+    raw["workload"] |= workload
+    raw["systems"] = {"system": system}
+    return ServingScenario.model_validate(raw)
+
+
+def orca(**memory: Any) -> dict[str, Any]:
+    return {"engine": "continuous", "max_batch_size": 256, "memory": {"kind": "reservation", **memory}}
+
+
+def bare_timeouts_s(events: int = 100_000) -> float:
+    """Return the seconds that SimPy takes for a timeout when one process does nothing but wait."""
+
+    def wait(env: simpy.Environment) -> Generator[simpy.Event, Any, None]:
+        for _ in range(events):
+            yield env.timeout(0.01)
+
+    env = simpy.Environment()
+    env.process(wait(env))
+    return seconds(env.run) / events
+
+
+def seconds(call: Callable[[], object]) -> float:
+    gc.collect()
+    started_s = time.perf_counter()
+    call()
+    return time.perf_counter() - started_s
+
+
+def loop_s(scenario: ServingScenario) -> float:
+    """Return the seconds of an iteration in the engine loop alone, without drawing, unfolding and checking."""
+    spent: list[float] = []
+    run = Clock.run
+    Clock.run = lambda clock: spent.append(seconds(lambda: run(clock)))  # type: ignore[method-assign,assignment]
+    try:
+        records = simulation.run(scenario, "system")
+    finally:
+        Clock.run = run  # type: ignore[method-assign]
+    return spent[0] / len(records.iterations)
+
+
+def whole_s(scenario: ServingScenario) -> float:
+    """Return the seconds of an iteration from drawing the workload to the CSVs written."""
+    iterations = 0
+
+    def everything() -> None:
+        nonlocal iterations
+        tables = run_study(scenario, InProcess())
+        iterations = int(tables["runs"]["iterations"].sum())
+        with tempfile.TemporaryDirectory() as folder:
+            for name, table in tables.items():
+                report.write_csv(table, Path(folder, f"{name}.csv"))
+
+    return seconds(everything) / iterations
+
+
+def ratio(one: Callable[[], float], other: Callable[[], float]) -> float:
+    """Return how many times the first takes of the second: the median over rounds of the two in turn."""
+    return statistics.median(one() / other() for _ in range(ROUNDS))
+
+
+def main() -> None:
+    """Print the table."""
+    table = Table(
+        "what", "measured", "required", "aim", title="Speed, in units of one bare SimPy timeout", title_justify="left"
+    )
+
+    def per_timeout(what: str, one: Callable[[], float], required: str, aim: str) -> None:
+        table.add_row(what, f"1/{ratio(one, bare_timeouts_s):.1f}", required, aim)
+
+    for name, system in (
+        ("reserving 8192", orca(reserve="max", max_tokens=8192)),
+        ("true length, 128 seats", orca() | {"max_batch_size": 128}),
+        ("true length, 256 seats", orca()),
+    ):
+        saturated = chat(100_000, 128, system)
+        per_timeout(f"iterations/s, engine loop, saturated chat, {name}", lambda s=saturated: loop_s(s), "1/6", "1/3")
+        per_timeout(f"iterations/s, draw to CSV, saturated chat, {name}", lambda s=saturated: whole_s(s), "1/12", "1/6")
+
+    idle = chat(20_000, 1, orca())
+    faster = 1 / ratio(lambda: loop_s(idle), bare_timeouts_s)
+    table.add_row("iterations/s with fast-forward at 1 req/s", f"{faster:.1f}", "1", "")
+
+    constant = {"prompt_tokens": 16, "output_tokens": 20_000}
+    few, many = (chat(4 * n, 1e6, orca() | {"max_batch_size": n, "memory": "unlimited"}, **constant) for n in (8, 512))
+    growth = ratio(lambda: loop_s(many), lambda: loop_s(few))
+    table.add_row("seconds per iteration, 512 running over 8", f"{growth:.2f}", "1.3", "")
+
+    tenth, whole = (chat(n, 128, orca()) for n in (100_000, 1_000_000))
+    once = seconds(lambda: simulation.run(whole, "system")) / seconds(lambda: simulation.run(tenth, "system"))
+    table.add_row("seconds, 1,000,000 requests over 100,000", f"{once:.1f}", "10 (linear)", "")
+    peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    table.add_row("peak memory with 1,000,000 requests", f"{peak_gb:.2f} GB", "1.5 GB", "")
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The JSON Schema for editors: its shorthands, and the shape that error messages look things up in."""
+
+import json
+from typing import Any
+
+from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
+from simserve.scenario import json_schema
+from simserve.scenario.schema import ServingScenario
+from simserve.scenario.shape import shape_of
+
+SCHEMA = json_schema()
+
+
+def short(part: str, key: str) -> list[Any]:
+    """Return the alternatives to a written-out mapping at a key of a part."""
+    alternatives: list[Any] = SCHEMA["$defs"][part]["properties"][key]["anyOf"][:-1]
+    return alternatives
+
+
+def test_the_schema_is_plain_json() -> None:
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+    assert SCHEMA["$schema"].startswith("https://json-schema.org/")
+    assert SCHEMA["additionalProperties"] is False
+    assert set(SCHEMA["required"]) == {"name", "model", "workload", "systems"}
+
+
+def test_catalog_names() -> None:
+    assert SCHEMA["properties"]["model"]["anyOf"] == [{"enum": list(MODEL_BY_NAME)}, {"$ref": "#/$defs/Model"}]
+    assert short("Hardware", "gpu") == [{"enum": list(GPU_BY_NAME)}]
+
+
+def test_bare_names_of_what_needs_nothing_more() -> None:
+    assert "fcfs" in short("ContinuousSystem", "order")[0]["enum"]
+    assert {"reservation", "unlimited"} <= set(short("RequestLevelSystem", "memory")[0]["enum"])
+    # lognormal needs a mean: no editor may offer the bare name
+    assert "lognormal" not in short("WorkloadSpec", "prompt_tokens")[0]["enum"]
+
+
+def test_bare_numbers_are_lengths() -> None:
+    *_, number = short("WorkloadSpec", "output_tokens")
+    assert (number["type"], number["minimum"]) == ("integer", 1)
+
+
+def test_a_part_with_a_shorthand_may_still_be_written_out() -> None:
+    *_, full = SCHEMA["$defs"]["WorkloadSpec"]["properties"]["output_tokens"]["anyOf"]
+    assert {"$ref": "#/$defs/Lognormal"} in full["oneOf"]
+
+
+def test_bounds_have_the_names_of_json_schema() -> None:
+    assert SCHEMA["$defs"]["WorkloadSpec"]["properties"]["num_requests"]["minimum"] == 1
+    assert shape_of(ServingScenario)["properties"]["seed"]["minimum"] == 0
+    assert '"ge":' not in json.dumps(SCHEMA)
