@@ -15,7 +15,7 @@ def prefill_alone_s(workload: Workload, cost: CostModel) -> float:
     """Return the seconds to compute every prompt by itself, one after the other, with no decode in between."""
     lengths, counts = np.unique(workload.prompt_tokens, return_counts=True)
     alone_s = [cost.iteration_s(Batch(((tokens, 0),), 1, 0, 0)) for tokens in lengths.tolist()]
-    return float(counts @ alone_s)
+    return float(np.sum(counts * alone_s))
 
 
 def ideal_decode_throughput_tok_per_s(workload: Workload, cost: CostModel, seats: int) -> float:

@@ -107,11 +107,16 @@ def _latency(name: str, values: Floats, counts: Ints | None = None) -> dict[str,
         counts = np.isfinite(values).astype(np.int64)
     values, counts = values[counts > 0], counts[counts > 0]
     if len(values):
-        mean = float(values @ counts / counts.sum())
+        mean = _dot(values, counts) / int(counts.sum())
         statistics = [mean, *weighted_percentiles(values, counts, list(PERCENTILES.values())), float(values.max())]
     else:
         statistics = [np.nan] * len(STATISTICS)
     return {f"{name}_{statistic}_s": value for statistic, value in zip(STATISTICS, statistics, strict=True)}
+
+
+def _dot(values: NDArray[Any], weights: NDArray[Any]) -> float:
+    """Return the sum of products, always in the same order: BLAS adds in one that depends on its number of threads."""
+    return float(np.sum(values * weights))
 
 
 def _ratio(amount: float, per: float) -> float:
@@ -162,10 +167,10 @@ def run_metrics(records: Records, slo: Bounds | None, kv_capacity_tokens: int) -
         "iterations": len(iterations),
         "busy_s": busy_s,
         "utilization": _ratio(busy_s, duration_s),
-        "batch_mean": _ratio(float(iterations.running @ durations_s), busy_s),
+        "batch_mean": _ratio(_dot(iterations.running, durations_s), busy_s),
         "running_max": int(iterations.running.max(initial=0)),
-        "kv_reserved_mean": _ratio(float(iterations.kv_reserved_tokens @ durations_s), busy_s * kv_capacity_tokens),
-        "kv_stored_mean": _ratio(float(iterations.kv_stored_tokens @ durations_s), busy_s * kv_capacity_tokens),
+        "kv_reserved_mean": _ratio(_dot(iterations.kv_reserved_tokens, durations_s), busy_s * kv_capacity_tokens),
+        "kv_stored_mean": _ratio(_dot(iterations.kv_stored_tokens, durations_s), busy_s * kv_capacity_tokens),
         "preemptions": 0,
     }
 

@@ -1,6 +1,6 @@
 """The countable work of an iteration."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.batch import Batch, Work
@@ -46,6 +46,7 @@ def added(works: list[Work]) -> Work:
     return Work(*(sum(work[i] for work in works) for i in range(len(Work._fields))))
 
 
+@settings(deadline=None)
 @given(st.lists(pieces, max_size=6), st.lists(st.integers(1, 5000), max_size=6))
 def test_work_is_the_sum_of_its_parts(prefills: list[tuple[int, int, bool]], contexts: list[int]) -> None:
     emitting = sum(emits for _, _, emits in prefills)
@@ -54,6 +55,7 @@ def test_work_is_the_sum_of_its_parts(prefills: list[tuple[int, int, bool]], con
     assert whole.work() == added([part.work() for part in parts])
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=8))
 def test_chunks_do_the_work_of_the_whole(chunks: list[int]) -> None:
     """Cutting a prompt adds reads of what is there, and nothing else."""
@@ -63,6 +65,7 @@ def test_chunks_do_the_work_of_the_whole(chunks: list[int]) -> None:
     assert added(works) == prefill(sum(chunks)).work()._replace(kv_read_tokens=sum(past))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000))
 def test_a_decode_is_a_chunk_of_one(context: int) -> None:
     assert decode(context).work() == prefill(1, context).work()

@@ -42,7 +42,7 @@ def problems(path: Path, *overrides: str) -> list[str]:
 
 
 KINDS_OF_LENGTH = "Accepted: constant, empirical, geometric, lognormal, uniform"
-CLAIM = "id: a, metric: x, value: 1"
+CLAIM = "id: a, metric: finished, value: 1"
 
 BROKEN = [
     # unknown keys
@@ -183,6 +183,16 @@ BROKEN = [
         f"claims=[{{{CLAIM}, system: orca, at: {{slo.ttft_s: 1}}}}]",
         "claims.0.at.slo.ttft_s: is not swept for system 'orca'",
     ),
+    (
+        "claims=[{id: a, system: orca, metric: ttft_p5_s, value: 1}]",
+        "claims.0.metric: unknown metric 'ttft_p5_s'; did you",
+    ),
+    (f"claims=[{{{CLAIM}, system: orca, over: busy}}]", "claims.0.over: unknown metric 'busy'; did you mean 'busy_s'?"),
+    (
+        "claims=[{id: a, system: orca, metric: goodput_per_s, value: 1}]",
+        "claims.0.metric: unknown metric 'goodput_per_s'",
+    ),
+    ("figure.metrics=[batch]", "figure.metrics.0: unknown metric 'batch'; did you mean 'batch_mean'?"),
     ("claims={a: 1}", "claims: must be a list; got {'a': 1}"),
     # overrides that are none
     ("foo", "override 'foo': must be dotted.path=value"),
@@ -342,6 +352,7 @@ def test_all_faults_of_the_study_at_once(base: Path) -> None:
         "search.parameter",
         "search.parameter",
         "claims.0.system",
+        "claims.0.metric",
     ]
 
 
@@ -484,3 +495,27 @@ def test_not_found(given: str, message: str) -> None:
         find(given)
     assert caught.value.where == given
     assert caught.value.problems[0].startswith(message)
+
+
+def test_values_that_are_right_alone_and_wrong_together(base: Path) -> None:
+    grid = "sweep={model: [llama-3-8b, mistral-7b], hardware.memory_fraction: [0.19, 0.9]}"
+    (problem,) = problems(base, "model=mistral-7b", grid)
+    # 0.19 x 80 GB = 15.2 GB hold the 14.48 GB of Mistral, and not the 16.06 GB of Llama
+    assert problem == (
+        "sweep: at {'model': 'llama-3-8b', 'hardware.memory_fraction': 0.19}: llama-3-8b does not fit on h100-sxm: its "
+        "weights take 16.06 GB, 0.86 GB more than memory_fraction 0.19 of 80 GB"
+    )
+
+
+def test_the_metrics_of_a_search(base: Path) -> None:
+    search, claim = "search={low: 1, high: 2}", "claims=[{id: a, system: orca, metric: gpus_for_demand, value: 1}]"
+    (problem,) = problems(base, search, claim)
+    assert problem.endswith("There are: goodput_per_s")
+    load(base, [search, "search.demand_per_s=3", claim])
+
+
+def test_the_same_times_need_the_same_points(base: Path) -> None:
+    claim = "claims=[{id: a, system: orca, same_as: static}]"
+    load(base, [claim, "sweep={workload.num_requests: [1, 2]}"])
+    (problem,) = problems(base, claim, "sweep={systems.orca.max_batch_size: [1, 2]}")
+    assert problem.startswith("claims.0.same_as: 'static' does not run at the points of 'orca'")

@@ -1,11 +1,12 @@
 """Metrics: a tiny run by hand, percentiles against NumPy, and gaps between tokens against the reference engine."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve import metrics
@@ -22,7 +23,7 @@ from simserve.metrics import (
     ttft_s,
     weighted_percentiles,
 )
-from simserve.records import Records
+from simserve.records import NOT_YET, Records
 from simserve.scenario.schema import SLO
 from simserve.simulation import run
 from simserve.workload import Streams
@@ -33,6 +34,7 @@ from tests.support import Row, chat, scenario, serve, serve_plainly
 pairs = st.tuples(st.floats(0, 1e3) | st.sampled_from((0.0, 1.0, 2.0)), st.integers(1, 40))
 
 
+@settings(deadline=None)
 @given(st.lists(pairs, min_size=1, max_size=30), st.lists(st.floats(0, 100), min_size=1, max_size=5))
 def test_weighted_percentiles_are_those_of_the_repeated_list(
     weighted: list[tuple[float, int]], percents: list[float]
@@ -143,6 +145,21 @@ def test_run_metrics(tiny: Records) -> None:
     assert tuple(found) == tuple(expected) == metrics.COLUMNS
 
 
+def test_unfinished_requests_are_counted_and_miss(tiny: Records) -> None:
+    """As if the run had been broken off before r4, which had met the bounds, had its last token."""
+    finish = tiny.requests.finish_iteration.copy()
+    finish[4] = NOT_YET
+    broken_off = replace(tiny, requests=replace(tiny.requests, finish_iteration=finish))
+    assert slo_met(broken_off, BOUNDS).tolist() == [False, True, False, False, False]
+    found = run_metrics(broken_off, BOUNDS, 100)
+    assert (found["requests"], found["finished"], found["rejected"], found["unfinished"]) == (5, 3, 1, 1)
+    assert found["slo_attainment"] == 1 / 5
+    assert found["output_tokens"] == 6
+    assert np.isnan(e2e_s(broken_off)[4])
+    assert np.isnan(itl_max_s(broken_off)[4])
+    assert request_table(broken_off, BOUNDS)["status"][4] == "unfinished"
+
+
 def test_without_an_slo_there_is_no_attainment(tiny: Records) -> None:
     assert np.isnan(run_metrics(tiny, None, 100)["slo_attainment"])
 
@@ -231,6 +248,7 @@ rows = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(rows.map(sorted), st.sampled_from(("continuous", "request_level")), st.integers(1, 5), st.integers(10, 60))
 def test_gaps_between_tokens(requests: list[Row], engine: str, max_batch_size: int, kv_tokens: int) -> None:
     cost = {"kind": "linear", "step_s": 1.0, "prefill_token_s": 1.0, "decode_sequence_s": 2.0, "context_token_s": 1.0}

@@ -1,6 +1,6 @@
 """The order of the waiting queue."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -31,6 +31,7 @@ def test_each_run_has_a_queue_of_its_own() -> None:
     assert len(order.queue()) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans()))
 def test_head_is_what_pop_takes(pushes: list[bool]) -> None:
     queue, line = FCFS().queue(), []

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from simserve import diagnostics, metrics
+from simserve.scenario.claims import Claim
 from simserve.scenario.errors import ScenarioError, among
 from simserve.scenario.messages import shown
-from simserve.scenario.points import at_point, conflicts_of, distinct, matters_to
+from simserve.scenario.points import at_point, conflicts_of, distinct, grid, matters_to
 from simserve.scenario.schema import Scenario
 
 
@@ -13,7 +15,8 @@ def study_problems(scenario: Scenario) -> list[str]:
     """Return everything that would go wrong in a run of this scenario, a line each."""
     if conflicts := conflicts_of(scenario):
         return [*conflicts, *_claim_problems(scenario)]  # they would come back at every point
-    return [*_sweep_problems(scenario), *_search_problems(scenario), *_claim_problems(scenario)]
+    study = [*_search_problems(scenario), *_claim_problems(scenario), *_figure_problems(scenario)]
+    return [*(_sweep_problems(scenario) or _grid_problems(scenario)), *study]
 
 
 def _sweep_problems(scenario: Scenario) -> list[str]:
@@ -32,6 +35,13 @@ def _sweep_problems(scenario: Scenario) -> list[str]:
         if inner.startswith(f"{outer}.")
     ]
     return list(dict.fromkeys(problems))
+
+
+def _grid_problems(scenario: Scenario) -> list[str]:
+    """Return what is wrong with values of several paths that are each right alone."""
+    points = [point for system in scenario.systems for point in grid(scenario, system) if len(point) > 1]
+    faults = (f"sweep: at {shown(point)}: {line}" for point in points for line in _faults_at(scenario, point))
+    return list(dict.fromkeys(faults))
 
 
 def _faults_at(scenario: Scenario, point: Mapping[str, Any]) -> list[str]:
@@ -57,7 +67,7 @@ def _search_problems(scenario: Scenario) -> list[str]:
 
 
 def _claim_problems(scenario: Scenario) -> list[str]:
-    """Return what is wrong with claims about systems, points and each other. Metrics are known to who measures them."""
+    """Return what is wrong with what claims say of systems, points, metrics and each other."""
     problems = []
     first: dict[str, int] = {}
     for i, claim in enumerate(scenario.claims):
@@ -68,7 +78,33 @@ def _claim_problems(scenario: Scenario) -> list[str]:
                 ending = among(name, scenario.systems, "The scenario has")
                 problems.append(f"claims.{i}.{field}: unknown system {name!r}{ending}")
         problems += [f"claims.{i}.at.{line}" for line in _point_problems(scenario, claim.system, claim.at)]
+        problems += [f"claims.{i}.{line}" for line in _metric_problems(scenario, claim)]
     return problems
+
+
+def _metric_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
+    known = _claimable(scenario)
+    for field, name in (("metric", claim.metric), ("over", claim.over)):
+        if name and name not in known:
+            yield f"{field}: unknown metric {name!r}{among(name, known, 'There are')}"
+    other = claim.same_as
+    if other in scenario.systems and grid(scenario, other) != grid(scenario, claim.system):
+        yield f"same_as: {other!r} does not run at the points of {claim.system!r}: a path into one is swept"
+
+
+def _claimable(scenario: Scenario) -> tuple[str, ...]:
+    """Return the metrics that a claim can be about."""
+    if scenario.search is None:
+        return (*metrics.COLUMNS, *diagnostics.COLUMNS)
+    return ("goodput_per_s",) if scenario.search.demand_per_s is None else ("goodput_per_s", "gpus_for_demand")
+
+
+def _figure_problems(scenario: Scenario) -> list[str]:
+    return [
+        f"figure.metrics.{i}: unknown metric {name!r}{among(name, metrics.COLUMNS, 'There are')}"
+        for i, name in enumerate(scenario.figure.metrics)
+        if name not in metrics.COLUMNS
+    ]
 
 
 def _point_problems(scenario: Scenario, system: str, at: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,96 @@
+"""What the documentation shows works, and what can be written in a scenario is documented."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from simserve import diagnostics, metrics
+from simserve.experiment import publish, quick_form
+from simserve.experiment.executors import InProcess
+from simserve.scenario import json_schema, load
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like a checkout in which `goodput` has been run."""
+    folder = tmp_path_factory.mktemp("checkout")
+    (folder / "scenarios").symlink_to(ROOT / "scenarios")
+    publish(quick_form(load(ROOT / "scenarios/goodput.yaml")), folder / "results", InProcess())
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def test_python_examples_run(page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workplace)
+    names: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), names)
+
+
+WHOLE_SCENARIOS = [
+    pytest.param(text, id=f"{page.name}: {text.split()[1]}")
+    for page in PAGES
+    for text in blocks(page, "yaml")
+    if text.startswith("name:")
+]
+
+
+@pytest.mark.parametrize("text", WHOLE_SCENARIOS)
+def test_example_scenarios_run(text: str, tmp_path: Path) -> None:
+    (tmp_path / "example.yaml").write_text(text)
+    publish(quick_form(load(tmp_path / "example.yaml")), tmp_path, InProcess())
+
+
+def test_every_key_and_choice_of_a_scenario_is_documented() -> None:
+    text = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8")
+    schema = json_schema()
+    keys = set(re.findall(r'"(?:const|properties)": ', json.dumps(schema)))
+    assert keys
+    names: set[str] = set()
+
+    def collect(node: object) -> None:
+        if isinstance(node, dict):
+            names.update(node.get("properties", {}))
+            names.update(value for value in [node.get("const"), *node.get("enum", [])] if isinstance(value, str))
+            for child in node.values():
+                collect(child)
+        elif isinstance(node, list):
+            for child in node:
+                collect(child)
+
+    collect(schema)
+    missing = {name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)}
+    catalog = set(os.listdir(ROOT / "simserve/catalog/models")) | set(os.listdir(ROOT / "simserve/catalog/gpus"))
+    assert missing - {entry.removesuffix(".yaml") for entry in catalog} == set()
+
+
+def test_every_column_of_the_runs_is_documented() -> None:
+    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    latencies = re.compile(r"(ttft|tpot|itl|e2e)_")
+    columns = [name for name in metrics.COLUMNS if not latencies.match(name)]
+    assert [name for name in (*columns, *diagnostics.COLUMNS) if f"`{name}`" not in text] == []
+    for name in metrics.COLUMNS:
+        if match := latencies.match(name):
+            assert f"`{match[0]}`" in text
+            assert f"`{name.removeprefix(match[0])}`" in text
+
+
+def test_every_shipped_scenario_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [path.stem for path in (ROOT / "scenarios").glob("*.yaml") if f"| `{path.stem}` |" not in text] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
