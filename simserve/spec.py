@@ -39,6 +39,12 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 """A finite number of at least 0."""
 
+Rate = Annotated[float, Field(ge=1e-6, le=1e9)]
+"""Something per second, within what time can be added up in."""
+
+Duration = Annotated[float, Field(ge=0, le=1e9)]
+"""Seconds: none, or up to thirty years."""
+
 Fraction = Annotated[float, Field(gt=0, le=1)]
 """A share: above 0, at most 1."""
 

@@ -75,11 +75,20 @@ BROKEN = [
         "systems.orca.memory.reserve: unknown value 'maximum'; did you mean 'max'?",
     ),
     # numbers
-    ("workload.arrivals.rate_per_s=-1", "workload.arrivals.rate_per_s: must be greater than 0; got -1"),
-    ("workload.arrivals.rate_per_s=fast", "workload.arrivals.rate_per_s: must be a number greater than 0; got 'fast'"),
+    (
+        "workload.arrivals.rate_per_s=-1",
+        "workload.arrivals.rate_per_s: must be at least 1e-06 and at most 1e+09; got -1",
+    ),
+    (
+        "workload.arrivals.rate_per_s=fast",
+        "workload.arrivals.rate_per_s: must be a number at least 1e-06 and at most 1e+09; got 'fast'",
+    ),
     ("workload.arrivals.rate_per_s=.nan", "workload.arrivals.rate_per_s: must be finite; got .nan"),
     ("workload.arrivals.rate_per_s=-.inf", "workload.arrivals.rate_per_s: must be finite; got -.inf"),
-    ("workload.arrivals.rate_per_s=true", "workload.arrivals.rate_per_s: must be a number greater than 0; got true"),
+    (
+        "workload.arrivals.rate_per_s=true",
+        "workload.arrivals.rate_per_s: must be a number at least 1e-06 and at most 1e+09; got true",
+    ),
     ("workload.arrivals=poisson", "workload.arrivals.rate_per_s: is missing"),
     ("workload.arrivals=4", "workload.arrivals: must be a name or a mapping with kind, one of"),
     ("workload.num_requests=0", "workload.num_requests: must be a whole number of at least 1; got 0"),
@@ -87,9 +96,15 @@ BROKEN = [
     ("workload.num_requests=.inf", "workload.num_requests: must be a whole number of at least 1; got .inf"),
     ("workload.num_requests=true", "workload.num_requests: must be a whole number of at least 1; got true"),
     ("workload.num_requests='5'", "workload.num_requests: must be a whole number of at least 1; got '5'"),
-    ("workload.prompt_tokens=-5", "workload.prompt_tokens: must be a whole number of at least 1; got -5"),
-    ("workload.output_tokens.sigma=-1", "workload.output_tokens.sigma: must be at least 0; got -1"),
-    ("workload.output_tokens.mean=[1]", "workload.output_tokens.mean: must be a number greater than 0; got [1]"),
+    (
+        "workload.prompt_tokens=-5",
+        "workload.prompt_tokens: must be a whole number of at least 1 and at most 10000000; got -5",
+    ),
+    ("workload.output_tokens.sigma=-1", "workload.output_tokens.sigma: must be at least 0 and at most 10; got -1"),
+    (
+        "workload.output_tokens.mean=[1]",
+        "workload.output_tokens.mean: must be a number greater than 0 and at most 10000000; got [1]",
+    ),
     ("systems.static.max_batch_size=0", "systems.static.max_batch_size: must be a whole number of at least 1; got 0"),
     ("hardware.memory_fraction=1.5", "hardware.memory_fraction: must be greater than 0 and at most 1; got 1.5"),
     ("seed=-1", "seed: must be a whole number of at least 0; got -1"),
@@ -144,7 +159,7 @@ BROKEN = [
     ("sweep.workload.arrivals.rate_per_s=5", "sweep.workload.arrivals.rate_per_s: must be a list; got 5"),
     (
         "sweep.workload.arrivals.rate_per_s=[1, -1]",
-        "sweep.workload.arrivals.rate_per_s: must be greater than 0; got -1",
+        "sweep.workload.arrivals.rate_per_s: must be at least 1e-06 and at most 1e+09; got -1",
     ),
     ("sweep.workload.arrivals.rate=[1, 2]", "sweep.workload.arrivals.rate: unknown key; did you mean 'rate_per_s'?"),
     (
@@ -169,6 +184,16 @@ BROKEN = [
     (
         "sweep={workload.prompt_tokens.max: [1], workload.prompt_tokens: [5]}",
         "sweep.workload.prompt_tokens.max: is overwritten by workload.prompt_tokens, which comes after it",
+    ),
+    # beyond what time and tokens can be added up in
+    (
+        "workload.arrivals.rate_per_s=1e-320",
+        "workload.arrivals.rate_per_s: must be at least 1e-06 and at most 1e+09; got",
+    ),
+    ("systems.orca.cost={kind: linear, step_s: 1e-20}", "systems.orca.cost: an iteration that decodes must take time"),
+    (
+        "workload.output_tokens.mean=1e300",
+        "workload.output_tokens.mean: must be greater than 0 and at most 10000000; got 1e+300",
     ),
     # claims
     (f"claims=[{{{CLAIM}, system: orka}}]", "claims.0.system: unknown system 'orka'; did you mean 'orca'?"),
@@ -223,11 +248,14 @@ def test_broken(base: Path, override: str, message: str) -> None:
         ("path: no.csv, column: prompt", "cannot read"),
         ("path: trace.csv, column: promt", "has no column 'promt'; did you mean 'prompt'? It has: prompt, output"),
         ("path: trace.csv, column: zzz", "has no column 'zzz'. It has: prompt, output"),
-        ("path: bad.csv, column: prompt", "must hold whole numbers of at least 1"),
+        ("path: bad.csv, column: prompt", "must hold whole numbers from 1 to 10,000,000"),
         ("values: [1, 2], weights: [1]", "give one weight for each of the 2 values"),
         ("values: [1, 2], weights: [0, 0]", "not all of them 0"),
         ("values: [1, 2], weights: [1, -1]", "workload.prompt_tokens.weights.1: must be at least 0; got -1"),
-        ("values: [1, 0.5]", "workload.prompt_tokens.values.1: must be a whole number of at least 1; got 0.5"),
+        (
+            "values: [1, 0.5]",
+            "workload.prompt_tokens.values.1: must be a whole number of at least 1 and at most 10000000; got 0.5",
+        ),
         ("max: 5", "give either values, or path with column"),
     ],
 )

@@ -10,27 +10,31 @@ from pydantic import model_validator
 from simserve.batch import Batch
 from simserve.catalog import Hardware, Model
 from simserve.cost.base import SHORTEST_ARRAY, Seconds
-from simserve.spec import NonNegative, Spec
+from simserve.spec import Duration, Spec
+
+SHORTEST_DECODE_S = 1e-6
+"""A shorter iteration could vanish when it is added to a long time."""
 
 
 class Linear(Spec):
     """Seconds of an iteration = step + prefill tokens, decoding sequences and their context, each times its rate."""
 
     kind: Literal["linear"] = "linear"
-    step_s: NonNegative = 0.0
+    step_s: Duration = 0.0
     """Seconds of every iteration, whatever it holds."""
-    prefill_token_s: NonNegative = 0.0
+    prefill_token_s: Duration = 0.0
     """Seconds for each prompt token computed."""
-    decode_sequence_s: NonNegative = 0.0
+    decode_sequence_s: Duration = 0.0
     """Seconds for each decoding sequence."""
-    context_token_s: NonNegative = 0.0
+    context_token_s: Duration = 0.0
     """Seconds for each past token that the iteration reads."""
 
     @model_validator(mode="after")
     def _time_passes(self) -> Self:
-        if self.step_s + self.decode_sequence_s == 0:
+        if self.step_s + self.decode_sequence_s < SHORTEST_DECODE_S:
             raise ValueError(
-                "an iteration that decodes must take time: give step_s or decode_sequence_s a value above 0"
+                f"an iteration that decodes must take time: "
+                f"step_s and decode_sequence_s together at least {SHORTEST_DECODE_S:g}"
             )
         return self
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from simserve.batch import Batch
 from simserve.catalog import Hardware, Model
 from simserve.cost.base import SHORTEST_ARRAY
-from simserve.spec import NonNegative, Spec
+from simserve.spec import Duration, Spec
 
 
 class Roofline(Spec):
@@ -23,7 +23,7 @@ class Roofline(Spec):
     kind: Literal["roofline"] = "roofline"
     weights: Literal["all", "streamed"] = "all"
     """Weights read once an iteration: `all`, or `streamed`, without the embedding table, whose rows are gathered."""
-    overhead_s: NonNegative = 0.0
+    overhead_s: Duration = 0.0
     """Seconds added to every iteration: scheduling, kernel launches, sampling."""
 
     def price(self, model: Model, hardware: Hardware) -> "RooflineCost":

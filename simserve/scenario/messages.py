@@ -203,7 +203,8 @@ def _wanted(shape: Shape, given: Any) -> str:
         return f"{bare}a mapping with {selector}, one of {', '.join(known)}"
     match shape.get("type"):
         case "integer":
-            return " ".join(["a whole number", *(f"of {bound}" for bound in _bounds(shape))])
+            bounds = " and ".join(_bounds(shape))
+            return f"a whole number of {bounds}" if bounds else "a whole number"
         case "number":
             bounds = " and ".join(_bounds(shape))
             is_number = isinstance(given, int | float) and not isinstance(given, bool)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simserve.spec import BareName, Positive, Spec
+from simserve.spec import BareName, Rate, Spec
 
 
 class Poisson(Spec):
@@ -15,7 +15,7 @@ class Poisson(Spec):
     """
 
     kind: Literal["poisson"] = "poisson"
-    rate_per_s: Positive
+    rate_per_s: Rate
 
     def sample_s(self, num_requests: int, rng: np.random.Generator) -> NDArray[np.float64]:
         """Return `num_requests` arrival times in seconds, in order."""

@@ -10,25 +10,30 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from simserve.spec import BareName, Count, NonNegative, Positive, Spec, nearest
+from simserve.spec import BareName, Count, NonNegative, Spec, nearest
 
-Tokens = NDArray[np.int64]
+MOST_TOKENS = 10_000_000
+"""The longest length there is: hundreds of times the longest context of today's models."""
+
+Tokens = Annotated[Count, Field(le=MOST_TOKENS)]
+MeanTokens = Annotated[float, Field(gt=0, le=MOST_TOKENS)]
+Sample = NDArray[np.int64]
 
 
 class Lengths(Spec):
     """A distribution of lengths: drawn, rounded to whole tokens, at least 1, then cut at `max`."""
 
     kind: str
-    max: Count | None = None
+    max: Tokens = MOST_TOKENS
     """Longest length; longer draws are cut to it."""
 
     @abstractmethod
     def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
         """Return `size` draws, before rounding and limits."""
 
-    def sample(self, size: int, rng: np.random.Generator) -> Tokens:
+    def sample(self, size: int, rng: np.random.Generator) -> Sample:
         """Return `size` lengths in tokens."""
-        tokens: Tokens = np.clip(np.rint(self._draw(size, rng)), 1, self.max).astype(np.int64)
+        tokens: Sample = np.clip(np.rint(self._draw(size, rng)), 1, self.max).astype(np.int64)
         return tokens
 
 
@@ -36,7 +41,7 @@ class Constant(Lengths):
     """Always the same length; a bare number is short for it."""
 
     kind: Literal["constant"] = "constant"
-    tokens: Count
+    tokens: Tokens
 
     def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
         return np.full(size, self.tokens)
@@ -46,8 +51,8 @@ class Uniform(Lengths):
     """Whole numbers from `low` to `high`, both included, equally likely."""
 
     kind: Literal["uniform"] = "uniform"
-    low: Count
-    high: Count
+    low: Tokens
+    high: Tokens
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -63,7 +68,7 @@ class Geometric(Lengths):
     """After every token the text ends with the same probability, 1 / `mean`: the memoryless length."""
 
     kind: Literal["geometric"] = "geometric"
-    mean: Annotated[float, Field(ge=1)]
+    mean: Annotated[float, Field(ge=1, le=MOST_TOKENS)]
 
     def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
         return rng.geometric(1 / self.mean, size)
@@ -73,16 +78,16 @@ class Lognormal(Lengths):
     """A lognormal length with its own `mean` (before limits) and `sigma`, the standard deviation of its logarithm."""
 
     kind: Literal["lognormal"] = "lognormal"
-    mean: Positive
-    sigma: NonNegative
+    mean: MeanTokens
+    sigma: Annotated[float, Field(ge=0, le=10)]
 
     def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
         return rng.lognormal(np.log(self.mean) - self.sigma**2 / 2, self.sigma, size)
 
 
 @lru_cache(maxsize=32)
-def _column(path: str, column: str | None) -> Tokens:
-    """Return a column of a CSV file; raise ValueError where it is not one of whole numbers of at least 1."""
+def _column(path: str, column: str | None) -> Sample:
+    """Return a column of a CSV file; raise ValueError where it is not one of lengths."""
     try:
         table = pd.read_csv(path)
     except (OSError, ValueError) as fault:
@@ -91,8 +96,8 @@ def _column(path: str, column: str | None) -> Tokens:
         hint = nearest(str(column), table.columns)
         raise ValueError(f"{path!r} has no column {column!r}{hint} It has: {', '.join(table.columns)}")
     lengths = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
-    if not len(lengths) or not np.all((lengths >= 1) & (lengths % 1 == 0)):
-        raise ValueError(f"column {column!r} of {path!r} must hold whole numbers of at least 1, one a row")
+    if not len(lengths) or not np.all((lengths >= 1) & (lengths <= MOST_TOKENS) & (lengths % 1 == 0)):
+        raise ValueError(f"column {column!r} of {path!r} must hold whole numbers from 1 to {MOST_TOKENS:,}, one a row")
     return lengths.astype(np.int64)
 
 
@@ -100,7 +105,7 @@ class Empirical(Lengths):
     """Lengths drawn with replacement from given ones: a list, with or without weights, or a column of a CSV file."""
 
     kind: Literal["empirical"] = "empirical"
-    values: Annotated[tuple[Count, ...], Field(strict=False)] = ()
+    values: Annotated[tuple[Tokens, ...], Field(strict=False)] = ()
     weights: Annotated[tuple[NonNegative, ...], Field(strict=False)] = ()
     """Relative frequency of each value; equal where left out."""
     path: str | None = None

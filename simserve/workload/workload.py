@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simserve.request import Request
 from simserve.spec import Count, Spec
 from simserve.workload.arrivals import ArrivalSpec
-from simserve.workload.lengths import LengthSpec
+from simserve.workload.lengths import LengthSpec, Tokens
 from simserve.workload.streams import Streams
 
 
@@ -40,9 +40,9 @@ class WorkloadSpec(Spec):
     arrivals: ArrivalSpec
     prompt_tokens: LengthSpec
     output_tokens: LengthSpec
-    max_output_tokens: Count | None = None
+    max_output_tokens: Tokens | None = None
     """Every request's own limit on its output: cuts it, and is what `reserve: request` reserves beside the prompt."""
-    max_total_tokens: Count | None = None
+    max_total_tokens: Tokens | None = None
     """Shortens the output where prompt and output together are longer; at least one token of output stays."""
 
     def draw(self, streams: Streams) -> Workload:
@@ -56,4 +56,6 @@ class WorkloadSpec(Spec):
         if self.max_total_tokens is not None:
             output = np.clip(self.max_total_tokens - prompt, 1, output)
         limit = prompt + (output if self.max_output_tokens is None else self.max_output_tokens)
+        if self.max_total_tokens is not None:
+            limit = np.maximum(prompt + output, np.minimum(limit, self.max_total_tokens))
         return Workload(arrival_s, prompt, output, limit, np.zeros(size, dtype=np.int64))
