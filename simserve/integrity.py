@@ -60,21 +60,24 @@ def _check_times(records: Records) -> None:
 
 def _check_tokens(records: Records) -> None:
     """Require that tokens out are what finished requests asked for, and what the iterations emitted."""
-    requests, finished = records.requests, records.requests.finished
-    spans = requests.finish_iteration[finished] - requests.first_token_iteration[finished] + 1
-    outputs = records.workload.output_tokens[finished]
-    wrong = np.flatnonzero(spans != outputs)
+    workload, requests, iterations = records.workload, records.requests, records.iterations
+    starts, stops = records.spans
+    emitted, outputs = stops - starts + 1, workload.output_tokens[requests.finished]
+    wrong = np.flatnonzero(emitted != outputs)
     _require(
         not len(wrong),
-        f"{len(wrong)} requests emitted other than their output: {spans[wrong[:5]]} for {outputs[wrong[:5]]}",
+        f"{len(wrong)} requests emitted other than their output: {emitted[wrong[:5]]} for {outputs[wrong[:5]]}",
     )
-    decodes = records.iterations.decode_sequences
-    live = records.live_decodes
-    over = np.flatnonzero(live > decodes)
+    decoding, live = iterations.decode_sequences[records.decodes], records.live_decodes
+    over = np.flatnonzero(live > decoding)
     _require(
         not len(over),
-        f"iterations {over[:5].tolist()} decode {decodes[over[:5]]} sequences but {live[over[:5]]} want a token",
+        f"iterations {records.decodes[over[:5]].tolist()} decode {decoding[over[:5]]} sequences "
+        f"but {live[over[:5]]} want a token",
     )
+    computed = int(iterations.prefill_tokens.sum())
+    prompts = int(workload.prompt_tokens[requests.first_token_iteration != NOT_YET].sum())
+    _require(computed == prompts, f"{computed} prompt tokens were computed for prompts of {prompts}")
 
 
 def _check_admission_order(records: Records) -> None:

@@ -69,23 +69,49 @@ def slo_met(records: Records, slo: Bounds) -> NDArray[np.bool_]:
 
 
 def token_gaps(records: Records) -> tuple[Floats, Ints]:
-    """Return the inter-token latencies as (gap in seconds, how many tokens saw it) pairs, one for each iteration.
+    """Return the inter-token latencies as (gap in seconds, how many tokens saw it) pairs.
 
-    A sequence gets a token of every iteration from its first to its last, so the gap before its token of an iteration
-    is the time since the iteration before.
+    A request's gaps are those between the decodes of the group it is in, but for its first: that counts from the
+    iteration in which its prompt ended, between which and its first decode the group may have paused.
     """
-    return np.diff(records.iterations.end_s, prepend=0.0), records.live_decodes
+    first_s, newcomers = _first_gaps_s(records)
+    return (
+        np.concatenate((_decode_gaps_s(records), first_s)),
+        np.concatenate((records.live_decodes - newcomers, np.ones(len(first_s), dtype=np.int64))),
+    )
+
+
+def _decode_gaps_s(records: Records) -> Floats:
+    """Return the time of each decode since the decode before."""
+    return np.diff(records.iterations.end_s[records.decodes], prepend=0.0)
+
+
+def _several(records: Records) -> tuple[Ints, Ints, Ints]:
+    """Return which requests have at least two tokens, and their spans."""
+    starts, stops = records.spans
+    several = stops > starts
+    return np.flatnonzero(records.requests.finished)[several], starts[several], stops[several]
+
+
+def _first_gaps_s(records: Records) -> tuple[Floats, Ints]:
+    """Return the first gap of each request that has one, and how many of them end in each decode."""
+    requests, starts, _ = _several(records)
+    gaps_s = records.iterations.end_s[records.decodes[starts]] - records.first_token_s[requests]
+    return gaps_s, np.bincount(starts, minlength=len(records.decodes))
 
 
 def itl_max_s(records: Records) -> Floats:
     """Return each request's longest gap between two of its tokens, NaN for a single token or an unfinished request."""
-    gaps_s = np.append(np.diff(records.iterations.end_s, prepend=0.0), 0.0)
-    requests = records.requests
-    longest = np.full(len(requests.finish_iteration), np.nan)
-    several = np.flatnonzero(requests.finish_iteration > requests.first_token_iteration)
-    if len(several):
-        edges = np.stack((requests.first_token_iteration[several] + 1, requests.finish_iteration[several] + 1), axis=1)
-        longest[several] = np.maximum.reduceat(gaps_s, edges.ravel())[::2]
+    longest = np.full(len(records.workload), np.nan)
+    requests, starts, stops = _several(records)
+    if len(requests):
+        longest[requests] = _first_gaps_s(records)[0]
+        gaps_s = np.append(_decode_gaps_s(records), 0.0)  # a place for the end of the last span
+        more = stops > starts + 1
+        edges = np.stack((starts[more] + 1, stops[more]), axis=1)
+        if len(edges):
+            later_s = np.maximum.reduceat(gaps_s, edges.ravel())[::2]
+            longest[requests[more]] = np.maximum(longest[requests[more]], later_s)
     return longest
 
 
@@ -131,9 +157,10 @@ def steady_throughput_tok_per_s(records: Records) -> float:
     requests = records.requests
     if not requests.finished.any():
         return np.nan
-    last = requests.first_token_iteration.max()
-    first, outputs = requests.first_token_iteration, records.workload.output_tokens
-    tokens = np.minimum(outputs, last - first + 1)[requests.finished].sum()
+    last = int(requests.first_token_iteration.max())
+    starts, _ = records.spans
+    decodes_by_then = np.searchsorted(records.decodes, last, side="right")
+    tokens = np.minimum(records.workload.output_tokens[requests.finished], 1 + decodes_by_then - starts).sum()
     return _ratio(float(tokens), float(records.iterations.end_s[last]))
 
 
@@ -181,7 +208,7 @@ def request_table(records: Records, slo: Bounds | None) -> pd.DataFrame:
     status = np.select([requests.rejected, requests.finished], ["rejected", "finished"], "unfinished")
     columns: Mapping[str, Any] = {
         "request_id": np.arange(len(workload)),
-        "client": workload.client,
+        "client": np.array(workload.client_names, dtype=object)[workload.client],
         "arrival_s": workload.arrival_s,
         "prompt_tokens": workload.prompt_tokens,
         "output_tokens": workload.output_tokens,

@@ -108,12 +108,27 @@ class Records:
         return seen - np.cumsum(np.bincount(admitted, minlength=len(self.iterations)))
 
     @cached_property
+    def decodes(self) -> Ints:
+        """The numbers of the iterations that decode."""
+        return np.flatnonzero(self.iterations.decode_sequences)
+
+    @cached_property
+    def spans(self) -> tuple[Ints, Ints]:
+        """The finished requests' decodes: positions in `decodes` of each one's first, and of the first after its last.
+
+        The group decodes in lock-step, so a request gets a token of every decode from its first to its last.
+        """
+        finished = self.requests.finished
+        first = self.requests.first_token_iteration[finished]
+        last = self.requests.finish_iteration[finished]
+        return np.searchsorted(self.decodes, first, side="right"), np.searchsorted(self.decodes, last, side="right")
+
+    @cached_property
     def live_decodes(self) -> Ints:
-        """Return for each iteration how many requests get a token of it that is not their first."""
-        finished, size = self.requests.finished, len(self.iterations) + 1
-        starts = np.bincount(self.requests.first_token_iteration[finished] + 1, minlength=size)
-        stops = np.bincount(self.requests.finish_iteration[finished] + 1, minlength=size)
-        return np.cumsum(starts - stops)[: size - 1]
+        """How many finished requests get a token of each of `decodes`."""
+        size = len(self.decodes) + 1
+        starts, stops = self.spans
+        return np.cumsum(np.bincount(starts, minlength=size) - np.bincount(stops, minlength=size))[: size - 1]
 
 
 _pack = Struct(f"{len(Stretches._fields)}d").pack

@@ -1,5 +1,6 @@
 """What the world sends: one request for text."""
 
+import math
 from typing import NamedTuple
 
 
@@ -19,6 +20,11 @@ class Request(NamedTuple):
     max_tokens: int
     """Longest it may grow, prompt and output together: its own limit (Orca's `max_tokens`)."""
     client: int = 0
+    """Which of the workload's clients sent it."""
+    priority: int = 0
+    """Lower is more urgent."""
+    deadline_s: float = math.inf
+    """When it should be answered, in seconds from the start of the run."""
 
     @property
     def total_tokens(self) -> int:

@@ -8,8 +8,11 @@ from simserve.catalog import Hardware, Model
 from simserve.engine import Arrivals, Clock, ContinuousEngine, Engine, RequestLevelEngine
 from simserve.integrity import check_integrity
 from simserve.records import Log, Records
-from simserve.scenario.schema import ServingScenario, SystemSpec
+from simserve.scenario.schema import ContinuousSystem, ServingScenario, SystemSpec
+from simserve.scheduling import Mixed, PrefillPlacement
 from simserve.workload import Streams, Workload
+
+DEFAULT_STREAMS = Streams(seed=1)
 
 ENGINES: dict[str, type[Engine]] = {"continuous": ContinuousEngine, "request_level": RequestLevelEngine}
 
@@ -23,14 +26,22 @@ def run(scenario: ServingScenario, system: str, replication: int = 0, *, fast_fo
         KeyError: no system of that name.
         IntegrityError: the records contradict each other, which is a fault of simserve.
     """
-    workload = scenario.workload.draw(Streams(scenario.seed, replication))
-    return simulate(workload, scenario.systems[system], scenario.model, scenario.hardware, fast_forward=fast_forward)
+    streams = Streams(scenario.seed, replication)
+    workload = scenario.workload.draw(streams)
+    chosen = scenario.systems[system]
+    return simulate(workload, chosen, scenario.model, scenario.hardware, streams, fast_forward=fast_forward)
 
 
 def simulate(
-    workload: Workload, system: SystemSpec, model: Model, hardware: Hardware, *, fast_forward: bool = True
+    workload: Workload,
+    system: SystemSpec,
+    model: Model,
+    hardware: Hardware,
+    streams: Streams = DEFAULT_STREAMS,
+    *,
+    fast_forward: bool = True,
 ) -> Records:
-    """Send a workload, drawn or made by hand, through a system.
+    """Send a workload, drawn or made by hand, through a system; `streams` are for what the system draws: predictions.
 
     `fast_forward=False` makes every iteration an event of its own: slower, with the same records to the last digit.
 
@@ -45,7 +56,8 @@ def simulate(
         log=log,
         cost=system.cost.price(model, hardware),
         memory=memory,
-        queue=system.order.queue(),
+        queue=system.order.queue(workload, streams.generator("predictions")),
+        placement=_placement(system),
         max_batch_size=system.max_batch_size,
         fast_forward=fast_forward,
     )
@@ -55,6 +67,11 @@ def simulate(
     records = log.records(workload)
     check_integrity(records, memory, in_order=system.order.kind == "fcfs")
     return records
+
+
+def _placement(system: SystemSpec) -> PrefillPlacement:
+    """Return the system's prefill placement; request-level batching has but one way."""
+    return system.prefill.placement() if isinstance(system, ContinuousSystem) else Mixed()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 
 class Spec(BaseModel):
@@ -29,6 +29,9 @@ def _bare_name(value: Any) -> Any:
 
 Whole = BeforeValidator(_whole)
 BareName = BeforeValidator(_bare_name)
+
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+"""Letters, digits, `-` and `_`."""
 
 Count = Annotated[int, Whole, Field(ge=1)]
 """A whole number of at least 1."""

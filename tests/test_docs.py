@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,12 @@ WHOLE_SCENARIOS = [
 
 
 @pytest.mark.parametrize("text", WHOLE_SCENARIOS)
-def test_example_scenarios_run(text: str, tmp_path: Path) -> None:
+def test_example_scenarios_run(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "example.yaml").write_text(text)
+    for code in blocks(ROOT / "docs/extending.md", r"python my_parts\.py"):
+        (tmp_path / "my_parts.py").write_text(code)
     publish(quick_form(load(tmp_path / "example.yaml")), tmp_path, InProcess())
 
 

@@ -64,7 +64,10 @@ BROKEN = [
     ),
     ("workload.output_tokens=normal", "workload.output_tokens: unknown kind 'normal'; did you mean 'lognormal'?"),
     ("workload.output_tokens={mean: 3}", f"workload.output_tokens.kind: is missing. {KINDS_OF_LENGTH}"),
-    ("systems.static.order=fcsf", "systems.static.order: unknown kind 'fcsf'; did you mean 'fcfs'? Accepted: fcfs"),
+    (
+        "systems.static.order=fcsf",
+        "systems.static.order: unknown kind 'fcsf'; did you mean 'fcfs'? Accepted: custom, edf",
+    ),
     (
         "systems.orca.engine=continous",
         "systems.orca.engine: unknown engine 'continous'; did you mean 'continuous'? Accepted: continuous,",

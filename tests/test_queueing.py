@@ -24,9 +24,9 @@ from simserve.metrics import steady_throughput_tok_per_s
 from simserve.records import Records
 from simserve.request import Request
 from simserve.scenario.schema import SystemSpec
-from simserve.scheduling.order import FCFSQueue
+from simserve.scheduling.queue import FCFSQueue
 from simserve.simulation import run, simulate
-from simserve.workload import Streams
+from simserve.workload import Streams, Workload
 from tests.support import chat, scenario
 
 UNLIMITED = {"kind": "unlimited"}
@@ -248,7 +248,7 @@ class CountedOrder:
     def __init__(self) -> None:
         self.counted = CountedQueue()
 
-    def queue(self) -> CountedQueue:
+    def queue(self, workload: Workload, rng: np.random.Generator) -> CountedQueue:
         return self.counted
 
 

@@ -1,11 +1,11 @@
 """What every engine does: take in arrivals, admit from the head of the queue, run the group, let the finished leave.
 
-One iteration costs O(admitted + finished), not O(batch): sequences that decode advance in lock-step, so the running
-group is its size, its total context, and a calendar of who leaves after which iteration.
+One iteration costs O(admitted + finished), not O(batch): sequences that decode advance in lock-step, so the group is
+its size, its total context, and a calendar of who leaves at which count of decoding iterations.
 
-**Fast-forward**: between two moments that can change the group (a departure, an arrival that could be admitted, a
-memory shortage) the iterations are a known series. They are computed at once and become one SimPy event; their times
-are the same sums in the same order as step by step.
+**Fast-forward**: between two moments that can change the group (a departure, an arrival or a new head of the queue that
+could be admitted, a memory shortage) the iterations are a known series. They are computed at once and become one SimPy
+event; their times are the same sums in the same order as step by step.
 """
 
 import math
@@ -27,7 +27,10 @@ from simserve.engine.clock import Clock
 from simserve.memory import Memory
 from simserve.records import Log
 from simserve.request import Request
-from simserve.scheduling import WaitingQueue
+from simserve.scheduling import PrefillPlacement, WaitingQueue
+
+Piece = tuple[Request, int, int]
+"""A piece of a prompt: whose, new tokens, past tokens."""
 
 LONGEST_STRETCH = 4096
 """Iterations computed at once at most: bounds memory, and what an arrival makes void."""
@@ -47,6 +50,7 @@ class Engine(ABC):
         cost: CostModel,
         memory: Memory,
         queue: WaitingQueue,
+        placement: PrefillPlacement,
         max_batch_size: int,
         fast_forward: bool = True,
     ) -> None:
@@ -56,30 +60,44 @@ class Engine(ABC):
         self._cost = cost
         self._memory = memory
         self._queue = queue
+        self._placement = placement
         self._max_batch_size = max_batch_size
         self._longest_stretch = LONGEST_STRETCH if fast_forward else 1
         self._now_s = 0.0
         self._running = 0
+        """Seats taken: the decoding group, and a request whose prompt is unfinished."""
+        self._decoding = 0
         self._context_tokens = 0
-        self._calendar: list[tuple[int, Request]] = []
-        """A heap of (last iteration, request) of all running requests."""
+        """KV tokens of the decoding group."""
+        self._unfinished: tuple[Request, int] | None = None
+        """A request whose prompt is computed in part, and how much of it."""
+        self._decodes_done = 0
+        """How many iterations have decoded: the group's own clock, which stands still while it pauses."""
+        self._calendar: list[tuple[int, int, Request]] = []
+        """A heap of (leaves, joined, request): decodes done when each member of the group leaves, and when it came."""
 
     @abstractmethod
     def _doors_open(self) -> bool:
         """Whether waiting requests may be admitted now."""
 
     @abstractmethod
-    def _enter_departures(self, admitted: list[Request], iteration: int) -> None:
-        """Enter in the calendar after which iteration each newcomer leaves, if `iteration` computes its prompt."""
+    def _enter_departures(self, joined: list[Request], decodes_done: int) -> None:
+        """Enter in the calendar at which count of decoding iterations each new member of the group leaves."""
+
+    @abstractmethod
+    def _finish_iteration(self, request: Request) -> int:
+        """Return the iteration of a leaving request's last token."""
 
     def process(self) -> Generator[simpy.Event, Any, None]:
         """Serve until no request is left and none will come: the SimPy process of the engine."""
         while True:
             if self._arrivals.next_s <= self._now_s:
                 self._take_in()
-            admitted = self._admit()
-            if self._running:
-                next_s = self._prefill(admitted) if admitted else self._decode()
+            pieces = self._compose()
+            if pieces:
+                next_s = self._prefill(pieces)
+            elif self._decoding:
+                next_s = self._decode()
             elif self._arrivals.next_s < math.inf:
                 next_s = self._arrivals.next_s
             else:
@@ -96,59 +114,100 @@ class Engine(ABC):
             else:
                 self._queue.push(request)
 
-    def _admit(self) -> list[Request]:
-        """Take requests from the head of the queue until seats or memory run out. The head is never skipped."""
-        admitted: list[Request] = []
+    def _compose(self) -> list[Piece]:
+        """Return the pieces of prompts that the next iteration computes, as far as its budget lasts.
+
+        Unfinished prompts go on first. Then requests are admitted from the head of the queue until seats or memory run
+        out. The head is never skipped.
+        """
+        pieces: list[Piece] = []
         queue, running = self._queue, self._running
-        if queue and running < self._max_batch_size and self._doors_open():
-            try_admit = self._memory.try_admit
-            while queue and running < self._max_batch_size and try_admit(queue.head()):
-                admitted.append(queue.pop())
+        may_admit = queue and running < self._max_batch_size and self._doors_open()
+        if not may_admit and not self._unfinished:
+            return pieces
+        limit = self._placement.prompt_budget(self._decoding)
+        budget = math.inf if limit is None else limit
+        if self._unfinished and budget > 0:
+            (request, past), self._unfinished = self._unfinished, None
+            budget = self._cut_piece(pieces, request, past, budget)
+        if may_admit:
+            try_admit, now_s = self._memory.try_admit, self._now_s
+            while budget > 0 and queue and running < self._max_batch_size and try_admit(queue.head(now_s)):
+                budget = self._cut_piece(pieces, queue.pop(), 0, budget)
                 running += 1
             self._running = running
-        return admitted
+        return pieces
 
-    def _prefill(self, admitted: list[Request]) -> float:
-        """Run one iteration with the prompts of the newcomers and one token for everyone else; return its end."""
+    def _cut_piece(self, pieces: list[Piece], request: Request, past: int, budget: float) -> float:
+        """Take as much of a prompt as the budget allows, and return what is left of the budget.
+
+        What is cut short uses the budget up, so there is at most one unfinished prompt.
+        """
+        new = request.prompt_tokens - past
+        if new > budget:
+            new = int(budget)
+            self._unfinished = (request, past + new)
+        pieces.append((request, new, past))
+        return budget - new
+
+    def _prefill(self, pieces: list[Piece]) -> float:
+        """Run one iteration with pieces of prompts, and a token for everyone in the group unless it pauses."""
         log, iteration = self._log, self._log.iteration
-        decoding, prompt_tokens, pieces = self._running - len(admitted), 0, []
-        for request in admitted:
-            log.admitted_iteration[request.id] = log.first_token_iteration[request.id] = iteration
-            prompt_tokens += request.prompt_tokens
-            pieces.append((request.prompt_tokens, 0))
-        self._enter_departures(admitted, iteration)
-        batch = Batch(pieces, len(admitted), decoding, self._context_tokens)
+        decoding = 0 if self._placement.pauses_decodes else self._decoding
+        joined: list[Request] = []
+        new_tokens = joined_tokens = 0
+        for request, new, past in pieces:
+            new_tokens += new
+            if not past:
+                log.admitted_iteration[request.id] = iteration
+            if past + new == request.prompt_tokens:
+                log.first_token_iteration[request.id] = iteration
+                joined_tokens += request.prompt_tokens
+                joined.append(request)
+        work = [(new, past) for _, new, past in pieces]
+        batch = Batch(work, len(joined), decoding, self._context_tokens if decoding else 0)
         end_s = self._now_s + self._cost.iteration_s(batch)
-        self._context_tokens += prompt_tokens + decoding
-        reserved = self._memory.reserved_tokens
-        log.stretch(self._now_s, (end_s,), prompt_tokens, decoding, self._running, reserved, self._context_tokens)
+
+        if decoding:
+            self._decodes_done += 1
+        self._decoding += len(joined)
+        self._context_tokens += joined_tokens + decoding
+        self._enter_departures(joined, self._decodes_done)
+        unfinished_tokens = self._unfinished[1] if self._unfinished else 0
+        stored, reserved = self._context_tokens + unfinished_tokens, self._memory.reserved_tokens
+        log.stretch(self._now_s, (end_s,), new_tokens, decoding, self._running, reserved, stored)
         return end_s
 
     def _decode(self) -> float:
         """Decode until someone leaves or may come in; return the end of the last iteration."""
-        sequences, context = self._running, self._context_tokens
-        steps = min(self._calendar[0][0] - self._log.iteration + 1, self._longest_stretch)
+        sequences, context = self._decoding, self._context_tokens
+        steps = min(self._calendar[0][0] - self._decodes_done, self._longest_stretch)
         ends_s = self._ends_s(steps, self._undisturbed_until_s())
         steps = self._memory.grow(sequences, len(ends_s))
         ends_s = ends_s[:steps]
         self._context_tokens += steps * sequences
+        self._decodes_done += steps
         reserved = self._memory.reserved_tokens
-        self._log.stretch(self._now_s, ends_s, 0, sequences, sequences, reserved, context + sequences)
+        self._log.stretch(self._now_s, ends_s, 0, sequences, self._running, reserved, context + sequences)
         return float(ends_s[-1])
 
     def _undisturbed_until_s(self) -> float:
-        """Return until when no arrival can be admitted.
+        """Return until when nobody can be admitted, unless someone leaves.
 
-        That is for ever with all seats taken, the doors shut, or a head of the queue that does not fit: a newcomer
-        would join behind it.
+        That is for ever with all seats taken, the doors shut, or a head of the queue that does not fit, if newcomers
+        join behind it; otherwise until the next arrival, or until time alone brings another head.
         """
-        if self._running >= self._max_batch_size or self._queue or not self._doors_open():
+        if self._running >= self._max_batch_size or not self._doors_open():
             return math.inf
-        return self._arrivals.next_s
+        if not self._queue:
+            return self._arrivals.next_s
+        if not self._queue.newcomers_may_lead:
+            return math.inf
+        return min(self._arrivals.next_s, self._queue.head_changes_s())
 
     def _ends_s(self, steps: int, until_s: float) -> Sequence[float] | NDArray[np.float64]:
         """Return the ends of up to `steps` decoding iterations; the last is the first at or after `until_s`."""
-        now_s, sequences, context = self._now_s, self._running, self._context_tokens
+        now_s, sequences, context = self._now_s, self._decoding, self._context_tokens
         if steps > 1 and until_s < math.inf:
             (first_s,) = self._cost.decode_s(sequences, context, 1)
             steps = min(steps, int((until_s - now_s) / first_s) + 2)  # iterations only get longer
@@ -163,11 +222,11 @@ class Engine(ABC):
 
     def _retire(self) -> None:
         """Let those leave whose last iteration has run."""
-        log, calendar, iteration = self._log, self._calendar, self._log.iteration
-        while calendar and calendar[0][0] < iteration:
-            last, request = heappop(calendar)
-            first = log.first_token_iteration[request.id]
-            log.finish_iteration[request.id] = first + request.output_tokens - 1
-            self._context_tokens -= request.prompt_tokens + last - first
+        log, calendar, done = self._log, self._calendar, self._decodes_done
+        while calendar and calendar[0][0] <= done:
+            leaves, joined, request = heappop(calendar)
+            log.finish_iteration[request.id] = self._finish_iteration(request)
+            self._context_tokens -= request.prompt_tokens + leaves - joined
+            self._decoding -= 1
             self._running -= 1
             self._memory.free(request)

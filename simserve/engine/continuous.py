@@ -17,6 +17,9 @@ class ContinuousEngine(Engine):
     def _doors_open(self) -> bool:
         return True
 
-    def _enter_departures(self, admitted: list[Request], iteration: int) -> None:
-        for request in admitted:
-            heappush(self._calendar, (iteration + request.output_tokens - 1, request))
+    def _enter_departures(self, joined: list[Request], decodes_done: int) -> None:
+        for request in joined:
+            heappush(self._calendar, (decodes_done + request.output_tokens - 1, decodes_done, request))
+
+    def _finish_iteration(self, request: Request) -> int:
+        return self._log.iteration - 1

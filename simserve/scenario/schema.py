@@ -12,12 +12,9 @@ from simserve.catalog import Hardware, NamedModel
 from simserve.cost import CostSpec, Roofline
 from simserve.memory import MemorySpec, Reservation, Unlimited
 from simserve.scenario.claims import Claim
-from simserve.scheduling import FCFS, OrderSpec
-from simserve.spec import Count, Fraction, Positive, Spec, Whole
+from simserve.scheduling import FCFS, Chunked, Mixed, OrderSpec, PrefillSpec
+from simserve.spec import Count, Fraction, Name, Positive, Spec, Whole
 from simserve.workload import WorkloadSpec
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
-"""Letters, digits, `-` and `_`."""
 
 DottedPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 """A place in the scenario: `workload.arrivals.rate_per_s`."""
@@ -47,7 +44,17 @@ class ContinuousSystem(Spec):
     max_batch_size: Count = 256
     order: OrderSpec = FCFS()
     memory: MemorySpec = Reservation()
+    prefill: PrefillSpec = Mixed()
     cost: CostSpec = Roofline()
+
+    @model_validator(mode="after")
+    def _decodes_fit_the_budget(self) -> Self:
+        if isinstance(self.prefill, Chunked) and self.prefill.budget_tokens < self.max_batch_size:
+            raise ValueError(
+                f"prefill.budget_tokens ({self.prefill.budget_tokens}) is below max_batch_size "
+                f"({self.max_batch_size}): decodes alone could exceed it"
+            )
+        return self
 
 
 class RequestLevelSystem(Spec):

@@ -1,11 +1,7 @@
-"""Who goes next: pure policies, without a clock. Today the order of the waiting queue."""
+"""Who goes next, and how prompts share iterations with decodes: pure policies, without a clock."""
 
-from typing import Annotated
+from simserve.scheduling.order import FCFS, OrderSpec
+from simserve.scheduling.prefill import Chunked, Mixed, PrefillPlacement, PrefillSpec
+from simserve.scheduling.queue import WaitingQueue
 
-from simserve.scheduling.order import FCFS, WaitingQueue
-from simserve.spec import BareName
-
-OrderSpec = Annotated[FCFS, BareName]
-"""The queue orders, told apart by `kind`."""
-
-__all__ = ["FCFS", "OrderSpec", "WaitingQueue"]
+__all__ = ["FCFS", "Chunked", "Mixed", "OrderSpec", "PrefillPlacement", "PrefillSpec", "WaitingQueue"]
