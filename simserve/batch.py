@@ -8,6 +8,8 @@ a prefill (chunk, computed so far): no phases.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from simserve.request import Request
+
 
 class Work(NamedTuple):
     """The countable work of one iteration."""
@@ -24,11 +26,14 @@ class Work(NamedTuple):
     """Sequences that emit a token, each through the LM head once."""
 
 
+Piece = tuple[Request, int, int]
+"""A piece of a prompt: whose, the new tokens to compute of it, and the past tokens that are computed already."""
+
+
 class Batch(NamedTuple):
     """One iteration: pieces of prompts, and the group of sequences that decode one token each."""
 
-    prefills: Sequence[tuple[int, int]]
-    """(new tokens, past tokens) of each piece: what is computed of a prompt, and what has been already."""
+    prefills: Sequence[Piece]
     emitting_prefills: int
     """How many of them are a prompt's last, out of which the first token comes."""
     decode_sequences: int
@@ -43,7 +48,7 @@ class Batch(NamedTuple):
         prefills, emitting, new, read = self
         emitting += new
         pairs = read + new
-        for piece, past in prefills:
+        for _, piece, past in prefills:
             new += piece
             pairs += piece * past + piece * (piece + 1) // 2
             read += past

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simserve import console, experiment
+from simserve import __version__, console, experiment
 from simserve.experiment import ExecutorError
 from simserve.report import OutputError
 from simserve.scenario import ScenarioError, find, json_schema, load
@@ -20,7 +20,6 @@ class BadInputError(Exception):
 
 
 app = typer.Typer(
-    help="Simulate LLM inference serving: batching, scheduling and KV memory under load.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,6 +35,21 @@ Overrides = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Results go to DIR/<name>/.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"simserve {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Simulate LLM inference serving: batching, scheduling and KV memory under load."""
 
 
 @app.command()

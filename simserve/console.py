@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,16 @@ def _goodput(scenario: ServingScenario, tables: dict[str, pd.DataFrame]) -> Tabl
     """Return one row for each system: mean and range over replications, next to the claimed value."""
     swept = list(scenario.sweep)
     claimed = {claim.system: claim.value for claim in scenario.claims if claim.metric == "goodput_per_s"}
-    headers = ("goodput (req/s)", "range", "95 % interval", "replications", "source's value")
-    table = _table(scenario.title, "system", *map(path_label, swept), *headers)
+    demand = scenario.search.demand_per_s if scenario.search else None
+    headers = ["goodput (req/s)", "range", "95 % interval", "replications"]
+    headers += [f"GPUs for {demand:g} req/s"] if demand else []
+    headers += ["source's value"] if claimed else []
+    table = _table(scenario.title or scenario.name, "system", *map(path_label, swept), *headers)
     summary = tables["summary"]
     status = tables["goodput"].groupby(["system", *swept], sort=False, dropna=False)["status"]
     rows = summary[summary["metric"] == "goodput_per_s"].iterrows()
-    for (_, row), note in zip(rows, status.agg(_unbracketed), strict=True):
+    gpus = summary[summary["metric"] == "gpus_for_demand"].iterrows() if demand else repeat((0, None))
+    for (_, row), (_, fleet), note in zip(rows, gpus, status.agg(_unbracketed), strict=False):
         table.add_row(
             row["system"],
             *(str(row[path]) for path in swept),
@@ -88,20 +93,22 @@ def _goodput(scenario: ServingScenario, tables: dict[str, pd.DataFrame]) -> Tabl
             _span(row["min"], row["max"]),
             _span(row["ci_low"], row["ci_high"]),
             f"{row['n']}{note}",
-            shown(claimed.get(row["system"]) or math.nan),
+            *([] if fleet is None else [_span(fleet["min"], fleet["max"])]),
+            *([shown(claimed.get(row["system"]) or math.nan)] if claimed else []),
         )
     return table
 
 
 def _unbracketed(status: "pd.Series[str]") -> str:
     """Say how many searches ended at a bound."""
-    return "".join(f", {n} {kind}" for kind, n in status.value_counts().items() if kind != "bracketed")
+    others = status[status != "bracketed"].value_counts()
+    return "".join(f"; {n} more {str(kind).replace('_', ' ')}" for kind, n in others.items())
 
 
 def _metrics(scenario: ServingScenario, summary: pd.DataFrame) -> Table:
     """Return one row for each system and point: the means of the main metrics, with half their interval."""
     keys = ["system", *scenario.sweep]
-    table = _table(scenario.title, "system", *map(path_label, scenario.sweep), *map(label, HEADLINES))
+    table = _table(scenario.title or scenario.name, "system", *map(path_label, scenario.sweep), *map(label, HEADLINES))
     for point, rows in summary.groupby(keys, sort=False, dropna=False):
         by_metric = rows.set_index("metric")
         halves = (by_metric["ci_high"] - by_metric["ci_low"]) / 2
@@ -111,7 +118,9 @@ def _metrics(scenario: ServingScenario, summary: pd.DataFrame) -> Table:
 
 
 def _span(low: float, high: float) -> str:
-    return "-" if math.isnan(low) else f"{number(low)} to {number(high)}"
+    if math.isnan(low):
+        return "-"
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -123,7 +132,8 @@ def _table(title: str, *columns: str) -> Table:
 
 def _claim_line(line: "pd.Series[Any]") -> str:
     mark = "holds" if line["holds"] else "FAILS"
-    measured = f"{shown(line['measured'])} ({_span(line['low'], line['high'])})"
+    spread = "" if line["low"] == line["high"] else f" ({_span(line['low'], line['high'])})"
+    measured = f"{shown(line['measured'])}{spread}"
     return (
         f"{mark}  {line['id']}: {line['statement']}: expected {line['expected']}, measured {measured}; {line['rule']}"
     )

@@ -5,6 +5,7 @@ import numpy as np
 from simserve.batch import Batch
 from simserve.cost import CostModel
 from simserve.records import NOT_YET, Records
+from simserve.request import Request
 from simserve.workload import Workload
 
 COLUMNS = ("prefill_alone_s", "ideal_decode_throughput_tok_per_s", "overtaken_requests")
@@ -14,7 +15,10 @@ COLUMNS = ("prefill_alone_s", "ideal_decode_throughput_tok_per_s", "overtaken_re
 def prefill_alone_s(workload: Workload, cost: CostModel) -> float:
     """Return the seconds to compute every prompt by itself, one after the other, with no decode in between."""
     lengths, counts = np.unique(workload.prompt_tokens, return_counts=True)
-    alone_s = [cost.iteration_s(Batch(((tokens, 0),), 1, 0, 0)) for tokens in lengths.tolist()]
+    alone_s = [
+        cost.iteration_s(Batch(((Request(0, 0.0, tokens, 1, tokens + 1), tokens, 0),), 1, 0, 0))
+        for tokens in lengths.tolist()
+    ]
     return float(np.sum(counts * alone_s))
 
 

@@ -1,27 +1,36 @@
 """What several tests share: runs of requests written out one by one, and comparison with the reference engine."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 
-from simserve.metrics import iteration_table
+from simserve.metrics import iteration_table, itl_max_s, run_metrics, token_gaps
 from simserve.records import Records
 from simserve.scenario.schema import ServingScenario
 from simserve.simulation import simulate
-from simserve.workload import Workload
+from simserve.workload import Streams, Workload
 from tests import reference_engine as reference
 
 KV_BYTES_PER_TOKEN = 131_072  # Llama-3-8B
 
-Row = tuple[float, int, int] | tuple[float, int, int, int]
-"""A request: arrival, prompt, output, and its own max_tokens where it is more than prompt + output."""
+Row = tuple[float, int, int] | tuple[float, int, int, int] | tuple[float, int, int, int, int, float]
+"""A request: arrival, prompt, output; its own max_tokens where it is more than prompt + output; priority, deadline."""
 
 
 def workload(rows: Sequence[Row]) -> Workload:
-    full = [(*row, row[1] + row[2]) if len(row) == 3 else row for row in rows]
-    arrival_s, *lengths = (np.array(column) for column in zip(*full, strict=True))
-    return Workload(arrival_s.astype(np.float64), *lengths, np.zeros(len(full), dtype=np.int64))
+    usual = (None, 0, np.inf)
+    full = [(*row, *usual[len(row) - 3 :]) for row in rows]
+    arrival_s, prompt, output, own, priority, deadline_s = zip(*full, strict=True)
+    limit = [p + o if m is None else m for p, o, m in zip(prompt, output, own, strict=True)]
+    return Workload(
+        np.array(arrival_s, dtype=np.float64),
+        *(np.array(column, dtype=np.int64) for column in (prompt, output, limit, [0] * len(full))),
+        priority=np.array(priority, dtype=np.int64),
+        deadline_s=np.array(deadline_s, dtype=np.float64),
+    )
 
 
 def chat(num_requests: int, rate_per_s: float, prompt_tokens: Any, output_tokens: Any, **limits: int) -> dict[str, Any]:
@@ -51,12 +60,66 @@ def serve(
     return simulate(given, whole.systems["a"], whole.model, whole.hardware, fast_forward=fast_forward)
 
 
+class Table:
+    """A prefill placement of a user's own: budgets[d] prompt tokens beside d decodes, the last beside more."""
+
+    def __init__(self, budgets: Sequence[int | None], pauses_decodes: bool = False) -> None:
+        self.budgets = budgets
+        self.pauses_decodes = pauses_decodes
+
+    def prompt_budget(self, decode_sequences: int) -> int | None:
+        return self.budgets[min(decode_sequences, len(self.budgets) - 1)]
+
+
+TABLE = "tests.support:Table"
+"""`Table`, as the kind of a placement."""
+
+
+def _predict(predictor: Any, output_tokens: Sequence[int], seed: int) -> list[float]:
+    """Predict lengths as docs/scenarios.md says, plainly."""
+    given = {"kind": predictor} if isinstance(predictor, str) else dict(predictor)
+    kind = given.pop("kind")
+    if kind == "constant":
+        return [given["tokens"]] * len(output_tokens)
+    if kind == "bucketed":
+        edges = sorted(given["edges"])
+        return [min((edge for edge in edges if edge >= n), default=2 * edges[-1]) for n in output_tokens]
+    if kind == "lognormal_noise":
+        errors = Streams(seed).generator("predictions").standard_normal(len(output_tokens))
+        return [n * np.exp(given["sigma"] * error) for n, error in zip(output_tokens, errors, strict=True)]
+    assert kind == "oracle"
+    return list(output_tokens)
+
+
+def _reference_placement(prefill: Any) -> reference.Placement:
+    given = {"kind": prefill} if isinstance(prefill, str) else dict(prefill)
+    kind = given.pop("kind")
+    if kind == TABLE:
+        table = Table(**given)
+        return reference.Placement(table.pauses_decodes, table.prompt_budget)
+    if kind == "chunked":
+        return reference.chunked(given.get("budget_tokens", 512))
+    return {"mixed": reference.Placement(), "first": reference.FIRST}[kind]
+
+
+def _reference_order(order: Any) -> reference.Order:
+    given = {"kind": order} if isinstance(order, str) else dict(order)
+    aging = {name: value for name, value in (given.get("aging") or {}).items() if value is not None}
+    return reference.Order(given["kind"], given.get("skip_ahead", 0), **aging)
+
+
 def serve_plainly(
-    requests: Workload | Sequence[Row], kv_tokens: int | None = None, **system: Any
+    requests: Workload | Sequence[Row], kv_tokens: int | None = None, seed: int = 1, **system: Any
 ) -> tuple[list[reference.Job], list[reference.Iteration]]:
-    """Run the requests through the same system of the reference engine."""
-    requests = requests if isinstance(requests, Workload) else workload(requests)
-    jobs = [reference.Job(r.arrival_s, r.prompt_tokens, r.output_tokens, r.max_tokens) for r in requests]
+    """Run the requests through the same system of the reference engine; `seed` is of the predictions."""
+    given = list(requests if isinstance(requests, Workload) else workload(requests))
+    order = system.get("order", "fcfs")
+    predictor = "oracle" if isinstance(order, str) else order.get("predictor", "oracle")
+    predicted = _predict(predictor, [r.output_tokens for r in given], seed)
+    jobs = [
+        reference.Job(r.arrival_s, r.prompt_tokens, r.output_tokens, r.max_tokens, r.priority, r.deadline_s, tokens)
+        for r, tokens in zip(given, predicted, strict=True)
+    ]
     memory = dict(system["memory"])
     kind = memory.pop("kind")
     if kv_tokens is not None:
@@ -65,8 +128,15 @@ def serve_plainly(
         memory["reserve"] = "unlimited"
     rates = dict(system.get("cost", {"kind": "roofline"}))
     cost = reference.roofline if rates.pop("kind") == "roofline" else reference.linear(**rates)
-    iterations = reference.simulate(jobs, system["engine"], system["max_batch_size"], reference.Memory(**memory), cost)
-    return jobs, iterations
+    plain = reference.System(
+        system["engine"],
+        system["max_batch_size"],
+        reference.Memory(**memory),
+        cost,
+        _reference_order(order),
+        _reference_placement(system.get("prefill", "mixed")),
+    )
+    return jobs, reference.simulate(jobs, plain)
 
 
 def assert_same_as_reference(
@@ -89,6 +159,22 @@ def assert_same_as_reference(
         wanted = [getattr(iteration, name) for iteration in iterations]
         rtol = 1e-9 if name.endswith("_s") else 0
         np.testing.assert_allclose(table[name].to_numpy(), wanted, rtol=rtol, atol=0, err_msg=name)
+
+
+def assert_same_gaps_as_reference(records: Records, jobs: list[reference.Job]) -> None:
+    """Same times between tokens: pooled over requests, and the longest of each."""
+    gaps = [[b - a for a, b in pairwise(job.token_s)] for job in jobs]
+    pooled = np.array(sorted(gap for own in gaps for gap in own))
+    values, counts = token_gaps(records)
+    assert np.all(counts >= 0)
+    np.testing.assert_allclose(np.sort(np.repeat(values, counts)), pooled, rtol=1e-9)
+    longest = [max(own, default=np.nan) for own in gaps]
+    np.testing.assert_allclose(itl_max_s(records), longest, rtol=1e-9)
+    if len(pooled):
+        found = run_metrics(records, None, 1)
+        assert [found[f"itl_{name}_s"] for name in ("mean", "p50", "p90", "p99", "max")] == pytest.approx(
+            [pooled.mean(), *np.percentile(pooled, [50, 90, 99]), pooled.max()], rel=1e-9
+        )
 
 
 def assert_identical(one: Records, other: Records) -> None:

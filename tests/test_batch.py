@@ -11,7 +11,7 @@ def decode(*contexts: int) -> Batch:
 
 
 def prefill(new_tokens: int, past_tokens: int = 0, emits: bool = True) -> Batch:
-    return Batch([(new_tokens, past_tokens)], int(emits), 0, 0)
+    return Batch([(None, new_tokens, past_tokens)], int(emits), 0, 0)
 
 
 def test_prefill_by_hand() -> None:
@@ -26,7 +26,7 @@ def test_decode_by_hand() -> None:
 
 def test_the_lecture_s_mixed_step() -> None:
     # Prefills of 37 and 9, decodes at 120, 15 and 64: 49 tokens, and 703 + 45 + 202 = 950 pairs.
-    assert Batch([(37, 0), (9, 0)], 2, 3, 199).work() == Work(49, 950, 199, 49, 5)
+    assert Batch([(None, 37, 0), (None, 9, 0)], 2, 3, 199).work() == Work(49, 950, 199, 49, 5)
 
 
 def test_chunk_by_hand() -> None:
@@ -50,7 +50,7 @@ def added(works: list[Work]) -> Work:
 @given(st.lists(pieces, max_size=6), st.lists(st.integers(1, 5000), max_size=6))
 def test_work_is_the_sum_of_its_parts(prefills: list[tuple[int, int, bool]], contexts: list[int]) -> None:
     emitting = sum(emits for _, _, emits in prefills)
-    whole = Batch([(new, past) for new, past, _ in prefills], emitting, len(contexts), sum(contexts))
+    whole = Batch([(None, new, past) for new, past, _ in prefills], emitting, len(contexts), sum(contexts))
     parts = [prefill(*piece) for piece in prefills] + [decode(context) for context in contexts]
     assert whole.work() == added([part.work() for part in parts])
 

@@ -100,8 +100,9 @@ def test_another_seed_gives_other_results(simserve: Simserve, folder: Path) -> N
 def test_overrides_and_quick(simserve: Simserve, folder: Path) -> None:
     done = simserve("run", "scenarios/tiny.yaml", "--quick", "--set", "workload.num_requests=80")
     assert done.returncode == 0, done.stderr
-    assert not (folder / "results/tiny/claims.csv").exists()
-    manifest = json.loads((folder / "results/tiny/manifest.json").read_text())
+    assert [path.name for path in (folder / "results").iterdir()] == ["tiny-quick"]
+    assert not (folder / "results/tiny-quick/claims.csv").exists()
+    manifest = json.loads((folder / "results/tiny-quick/manifest.json").read_text())
     assert manifest["quick"] is True
     assert manifest["overrides"] == ["workload.num_requests=80"]
     assert manifest["scenario"]["workload"]["num_requests"] == 20
@@ -118,7 +119,7 @@ def test_the_ledger(simserve: Simserve) -> None:
     simserve("run", "tiny", "--set", "name=worse", "--set", "claims.0.exactly=39")
     ledger = simserve("claims")
     assert ledger.returncode == 1
-    assert "holds  everyone: orca: finished: expected 40, measured 40 (40 to 40)" in ledger.stdout
+    assert "holds  everyone: orca: finished: expected 40, measured 40; exact in every run" in ledger.stdout
     assert "FAILS  everyone" in ledger.stdout
     assert "1 of 2 claims hold" in ledger.stdout
 

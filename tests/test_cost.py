@@ -26,7 +26,7 @@ def decode(sequences: int, context_tokens: int) -> Batch:
 
 
 def prefill(new_tokens: int, past_tokens: int = 0, emits: bool = True) -> Batch:
-    return Batch([(new_tokens, past_tokens)], int(emits), 0, 0)
+    return Batch([(None, new_tokens, past_tokens)], int(emits), 0, 0)
 
 
 def test_the_lecture_s_decode_steps() -> None:
@@ -77,11 +77,11 @@ def test_exercise_9_on_an_ideal_gpu() -> None:
     ideal = Hardware(compute_efficiency=1.0, bandwidth_efficiency=1.0)
     cost = Roofline(weights="streamed").price(LLAMA, ideal)
     assert cost.iteration_s(decode(32, 32 * 1024)) == pytest.approx(5.8e-3, abs=5e-5)
-    whole_s = cost.iteration_s(Batch([(4096, 0)], 1, 32, 32 * 1024))
+    whole_s = cost.iteration_s(Batch([(None, 4096, 0)], 1, 32, 32 * 1024))
     steps_s, done, context = [], 0, 32 * 1024
     while done < 4096:
         piece = min(480, 4096 - done)
-        steps_s.append(cost.iteration_s(Batch([(piece, done)], int(done + piece == 4096), 32, context)))
+        steps_s.append(cost.iteration_s(Batch([(None, piece, done)], int(done + piece == 4096), 32, context)))
         done, context = done + piece, context + 32
     assert len(steps_s) == 9
     assert whole_s == pytest.approx(62.7e-3, abs=5e-5)
@@ -113,7 +113,7 @@ def test_hardware_and_model_matter() -> None:
 def test_linear() -> None:
     cost = Linear(step_s=1.0, prefill_token_s=10.0, decode_sequence_s=100.0, context_token_s=1000.0).price(LLAMA, H100)
     # 1 + 7 x 10 + 3 x 100 + (20 + 4) x 1000: the chunk's 4 past tokens are read too.
-    batch = Batch([(5, 4), (2, 0)], 2, 3, 20)
+    batch = Batch([(None, 5, 4), (None, 2, 0)], 2, 3, 20)
     assert cost.iteration_s(batch) == 1 + 70 + 300 + 24_000
     # Context grows by one token a sequence: 20, 23, 26.
     assert list(cost.decode_s(3, 20, 3)) == [301 + 20_000, 301 + 23_000, 301 + 26_000]

@@ -9,12 +9,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simserve.metrics import e2e_s, run_metrics, slo_met, tpot_s, ttft_s
-from simserve.records import Records
+from simserve.records import NOT_YET, Records
 from simserve.scenario.schema import SLO
 from simserve.simulation import run
 from simserve.workload import Streams
 from tests import reference_engine as reference
-from tests.support import assert_identical, assert_same_as_reference, chat, scenario, serve, serve_plainly, workload
+from tests.support import (
+    TABLE,
+    Row,
+    assert_identical,
+    assert_same_as_reference,
+    assert_same_gaps_as_reference,
+    chat,
+    scenario,
+    serve,
+    serve_plainly,
+    workload,
+)
 
 UNLIMITED = {"kind": "unlimited"}
 STEP = {"kind": "linear", "step_s": 1.0}
@@ -30,7 +41,54 @@ def whole_seconds(low: int, high: int) -> st.SearchStrategy[float]:
 
 
 @st.composite
-def systems(draw: st.DrawFn, costs: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
+def orders(
+    draw: st.DrawFn, rates: tuple[float, ...] = (0.0, 0.5, 2.0), waits_s: tuple[float, ...] = (1.0, 5.0, 7.5, 30.0)
+) -> Any:
+    """Any order; `rates` and `waits_s` are those that aging may have."""
+    kind = draw(st.sampled_from(("fcfs", "sjf", "sjf", "sjf", "ljf", "priority", "edf")))
+    if kind == "fcfs":
+        return draw(st.sampled_from(("fcfs", *({"kind": "fcfs", "skip_ahead": most} for most in (1, 2, 5)))))
+    if kind not in ("sjf", "ljf"):
+        return kind
+    order = {"kind": kind, "predictor": draw(st.sampled_from(PREDICTORS))}
+    if kind == "sjf":
+        tokens_per_s, max_wait_s = draw(st.sampled_from(rates)), draw(st.none() | st.sampled_from(waits_s))
+        if tokens_per_s or max_wait_s:
+            order["aging"] = {"tokens_per_s": tokens_per_s, "max_wait_s": max_wait_s}
+    return order
+
+
+def has_longest_wait(order: Any) -> bool:
+    return not isinstance(order, str) and order.get("aging", {}).get("max_wait_s") is not None
+
+
+PREDICTORS = (
+    "oracle",
+    {"kind": "constant", "tokens": 7},
+    {"kind": "bucketed", "edges": [3, 10]},
+    {"kind": "lognormal_noise", "sigma": 1.0},
+)
+
+
+any_order = orders()
+
+
+@st.composite
+def placements(draw: st.DrawFn, max_batch_size: int) -> Any:
+    """Any placement; budgets that prompts of 1 to 20 tokens fill, a user's own among them."""
+    kind = draw(st.sampled_from(("mixed", "first", "chunked", "chunked", TABLE)))
+    if kind == "chunked":
+        return {"kind": kind, "budget_tokens": max_batch_size + draw(st.integers(0, 25))}
+    if kind == TABLE:
+        budgets = draw(st.lists(st.none() | st.integers(1, 12), min_size=1, max_size=4))
+        return {"kind": kind, "budgets": budgets, "pauses_decodes": draw(st.booleans())}
+    return kind
+
+
+@st.composite
+def systems(
+    draw: st.DrawFn, costs: st.SearchStrategy[dict[str, Any]], order: st.SearchStrategy[Any] = any_order
+) -> dict[str, Any]:
     """A system, and `kv_tokens` with it: capacities and limits from far too small to ample for the requests below."""
     reserve = draw(st.sampled_from((*RESERVES, "unlimited")))
     memory = UNLIMITED
@@ -38,13 +96,17 @@ def systems(draw: st.DrawFn, costs: st.SearchStrategy[dict[str, Any]]) -> dict[s
         limits = st.integers(2, 60)
         limit = draw(limits if reserve == "max" else st.none() | limits)
         memory = {"kind": "reservation", "reserve": reserve, "max_tokens": limit}
-    return {
-        "engine": draw(st.sampled_from(("continuous", "request_level"))),
+    system = {
+        "engine": draw(st.sampled_from(("continuous", "continuous", "request_level"))),
         "max_batch_size": draw(st.integers(1, 8)),
+        "order": draw(order),
         "memory": memory,
         "cost": draw(costs),
         "kv_tokens": draw(st.integers(1, 150)),
     }
+    if system["engine"] == "continuous":
+        system["prefill"] = draw(placements(system["max_batch_size"]))
+    return system
 
 
 @st.composite
@@ -61,44 +123,56 @@ def linear_costs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 lengths = st.tuples(st.integers(1, 20), st.integers(1, 12) | st.integers(1, 40) | st.just(90), st.integers(0, 15))
+urgencies = st.tuples(st.integers(0, 2), st.sampled_from((1.0, 5.0, 20.0, 60.0, np.inf)))
+"""Priority, and seconds from arrival to deadline."""
 
 
 @st.composite
-def requests(draw: st.DrawFn, gaps_s: st.SearchStrategy[float], most: int = 40) -> list[tuple[float, int, int, int]]:
-    rows = draw(st.lists(st.tuples(gaps_s, lengths), min_size=1, max_size=most))
-    arrivals = np.cumsum([gap for gap, _ in rows]).tolist()
-    return [(at, prompt, out, prompt + out + more) for at, (_, (prompt, out, more)) in zip(arrivals, rows, strict=True)]
+def requests(draw: st.DrawFn, gaps_s: st.SearchStrategy[float], most: int = 40) -> list[Row]:
+    rows = draw(st.lists(st.tuples(gaps_s, lengths, urgencies), min_size=1, max_size=most))
+    arrivals = np.cumsum([gap for gap, *_ in rows]).tolist()
+    return [
+        (at, prompt, out, prompt + out + more, priority, at + patience_s)
+        for at, (_, (prompt, out, more), (priority, patience_s)) in zip(arrivals, rows, strict=True)
+    ]
 
 
-def check(rows: list[tuple[float, int, int, int]], system: dict[str, Any]) -> None:
+def check(rows: list[Row], system: dict[str, Any]) -> Records:
     fast = serve(rows, **system)
-    assert_same_as_reference(fast, *serve_plainly(rows, **system))
+    jobs, iterations = serve_plainly(rows, **system)
+    assert_same_as_reference(fast, jobs, iterations)
+    assert_same_gaps_as_reference(fast, jobs)
     assert_identical(fast, serve(rows, **system, fast_forward=False))
+    return fast
 
 
 ties = st.sampled_from((0.0, 0.0, 0.0, 1.0, 2.0, 5.0, 30.0))
 
 
-@settings(PLAIN, max_examples=400)
+@settings(PLAIN, max_examples=600)
 @given(requests(ties), systems(linear_costs()))
-def test_arrivals_at_ends_of_iterations(rows: list[tuple[float, int, int, int]], system: dict[str, Any]) -> None:
+def test_arrivals_at_ends_of_iterations(rows: list[Row], system: dict[str, Any]) -> None:
     check(rows, system)
 
 
-@settings(PLAIN, max_examples=150)
-@given(requests(st.just(0.0) | st.floats(0, 0.05)), systems(st.just({"kind": "roofline"})))
-def test_random_arrivals_on_the_roofline(rows: list[tuple[float, int, int, int]], system: dict[str, Any]) -> None:
+# A rate no simple gap is a whole number of tokens of: what is a tie here is one in any way of counting.
+roofline_systems = systems(st.just({"kind": "roofline"}), orders(rates=(0.0, 33.7), waits_s=(0.004, 0.03, 0.2)))
+
+
+@settings(PLAIN, max_examples=200)
+@given(requests(st.just(0.0) | st.floats(0, 0.05)), roofline_systems)
+def test_random_arrivals_on_the_roofline(rows: list[Row], system: dict[str, Any]) -> None:
     check(rows, system)
 
 
 @settings(PLAIN, max_examples=100)
 @given(
     requests(st.floats(0, 0.2), most=10),
-    systems(st.just({"kind": "roofline"})),
+    roofline_systems,
     st.lists(st.tuples(st.integers(0, 500), lengths), min_size=1, max_size=4),
 )
 def test_arrivals_at_ends_of_roofline_iterations(
-    rows: list[tuple[float, int, int, int]], system: dict[str, Any], extra: list[tuple[int, tuple[int, int, int]]]
+    rows: list[Row], system: dict[str, Any], extra: list[tuple[int, tuple[int, int, int]]]
 ) -> None:
     """Extra requests arrive exactly at an end, no round number, of the run so far, and leave that end as it is."""
     for number, (prompt, output, more) in extra:
@@ -111,19 +185,161 @@ def test_arrivals_at_ends_of_roofline_iterations(
 
 @settings(PLAIN, max_examples=60)
 @given(requests(ties), systems(linear_costs()))
-def test_invariants_of_admission(rows: list[tuple[float, int, int, int]], system: dict[str, Any]) -> None:
-    """First come, first served by iterations: of two unfinished requests the earlier has run at least as many."""
+def test_invariants_of_admission(rows: list[Row], system: dict[str, Any]) -> None:
     records = serve(rows, **system)
     iterations = records.iterations
-    admitted = records.requests.admitted_iteration[records.requests.finished]
-    assert np.all(np.diff(admitted) >= 0)
     assert iterations.running.max(initial=0) <= system["max_batch_size"]
     assert np.all(records.waiting >= 0)
+    if system["order"] == "fcfs":
+        assert np.all(np.diff(records.requests.admitted_iteration[records.requests.finished]) >= 0)
     if system["memory"] != UNLIMITED:
         assert iterations.kv_reserved_tokens.max(initial=0) <= system["kv_tokens"]
         assert (
             np.all(iterations.kv_stored_tokens <= iterations.kv_reserved_tokens) or system["engine"] == "request_level"
         )
+
+
+@settings(PLAIN, max_examples=100)
+@given(requests(ties), systems(linear_costs(), orders(waits_s=(1.0, 5.0, 7.5, 30.0)).filter(has_longest_wait)))
+def test_nobody_passes_who_is_overdue(rows: list[Row], system: dict[str, Any]) -> None:
+    records = serve(rows, **system)
+    admitted = records.requests.admitted_iteration
+    overdue_s = records.workload.arrival_s + system["order"]["aging"]["max_wait_s"]
+    for i in np.unique(admitted[admitted != NOT_YET]):
+        now_s = records.iterations.start_s[i]
+        waits_on = np.flatnonzero((overdue_s <= now_s) & (admitted > i))
+        goes = np.flatnonzero(admitted == i)
+        if len(waits_on):  # then only those go who are overdue as well, and longer
+            assert goes.max() < waits_on.min()
+
+
+@settings(PLAIN, max_examples=60)
+@given(requests(ties), st.lists(any_order, min_size=2, max_size=4), st.sampled_from(("mixed", "first")), linear_costs())
+def test_without_a_queue_the_order_is_nothing(
+    rows: list[Row], several: list[Any], prefill: str, cost: dict[str, Any]
+) -> None:
+    system = {"engine": "continuous", "max_batch_size": 1000, "memory": UNLIMITED, "prefill": prefill, "cost": cost}
+    in_line = serve(rows, **system)
+    assert not in_line.waiting.any()
+    for order in several:
+        assert_identical(serve(rows, **system, order=order), in_line)
+
+
+# A head of the queue that memory blocks. Under other orders than first come, first served a newcomer that fits may pass
+# it, and time alone may bring another head: both in the middle of decodes that fast-forward takes at one stride.
+
+MEMORY = {"kind": "reservation", "reserve": "oracle"}
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+@pytest.mark.parametrize(
+    ("order", "d_output", "c_output", "c_admitted_s"),
+    [("sjf", 6, 2, 8.0), ("ljf", 4, 7, 8.0), ("priority", 6, 2, 8.0), ("edf", 6, 2, 8.0), ("fcfs", 6, 2, 20.0)],
+)
+def test_newcomer_passes_a_blocked_head(
+    order: str, d_output: int, c_output: int, c_admitted_s: float, fast_forward: bool
+) -> None:
+    # 30 tokens, a step a second. a holds 2 + 20 until 20 s; b needs 10 + 5 and waits for it. d, who comes at 3.5 and
+    # would fit (1 + 6 or 1 + 4), is longer than b (under ljf shorter), less urgent and due later: it waits behind b. c,
+    # who comes at 7.5 and fits (1 + 2 or 1 + 7), goes before b: from the next end of an iteration, at 8.
+    rows = [
+        (0.0, 2, 20, 22, 0, 99.0),
+        (1.0, 10, 5, 15, 1, 60.0),
+        (3.5, 1, d_output, 7, 2, 70.0),
+        (7.5, 1, c_output, 8, 0, 50.0),
+    ]
+    system = {"engine": "continuous", "max_batch_size": 8, "memory": MEMORY, "cost": STEP, "order": order}
+    records = serve(rows, 30, fast_forward, **system)
+    assert records.admitted_s.tolist() == [0.0, 20.0, 20.0, c_admitted_s]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+@pytest.mark.parametrize(
+    ("max_wait_s", "admitted_s"),
+    [
+        (8.5, [0.0, 11.0, 20.0, 20.0]),
+        (9.0, [0.0, 11.0, 20.0, 20.0]),  # overdue exactly at the end of an iteration
+        (9.0 + 2**-49, [0.0, 12.0, 20.0, 20.0]),  # and a moment later
+        (15.0, [0.0, 17.0, 20.0, 20.0]),
+        (18.5, [0.0, 20.0, 20.0, 20.0]),
+        (None, [0.0, 20.0, 20.0, 20.0]),  # without it, n is as short as h but came later
+    ],
+)
+def test_blocked_head_is_passed_by_who_becomes_overdue(
+    max_wait_s: float | None, admitted_s: list[float], fast_forward: bool
+) -> None:
+    # 30 tokens, a step a second. a holds 22 until 20 s. h, the shortest, needs 21 and waits for it, and o, who needs 6,
+    # waits behind h; both come at 2. At 2 + max_wait_s o is overdue and goes first, as it came first, and it fits. Then
+    # it is h's turn, overdue as well: n, shortest of all who fit, comes at 13 and does not pass h.
+    # At 20 h takes 21 and n 2 of the memory that o has left.
+    rows = [(0.0, 2, 20), (2.0, 1, 5), (2.0, 20, 1), (13.0, 1, 1)]
+    aging = {} if max_wait_s is None else {"aging": {"max_wait_s": max_wait_s}}
+    system = {"engine": "continuous", "max_batch_size": 8, "memory": MEMORY, "cost": STEP}
+    records = serve(rows, 30, fast_forward, **system, order={"kind": "sjf", **aging})
+    assert records.admitted_s.tolist() == admitted_s
+
+
+@pytest.mark.parametrize("end", [0, 5, 77, 200])
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_overdue_at_the_end_of_a_roofline_iteration(end: int, fast_forward: bool) -> None:
+    """At a time that is no round number, and the floating-point numbers next to it."""
+    # All come at 0, so `max_wait_s` is when they are overdue. 1,100 tokens: a, the shortest, takes 100 + 400; h, the
+    # next, does not fit beside it (500 + 450), and o (50 + 500) waits behind h until it is overdue: it came before h.
+    a, o, h = (0.0, 100, 400), (0.0, 50, 500), (0.0, 500, 450)
+    system = {"engine": "continuous", "max_batch_size": 8, "memory": MEMORY}
+    overdue_s = float(serve([a], 1100, **system).iterations.end_s[end])
+    for max_wait_s, iteration in (
+        (np.nextafter(overdue_s, 0.0), end + 1),
+        (overdue_s, end + 1),
+        (np.nextafter(overdue_s, 9.0), end + 2),
+    ):
+        order = {"kind": "sjf", "aging": {"max_wait_s": float(max_wait_s)}}
+        records = serve([a, o, h], 1100, fast_forward, **system, order=order)
+        assert records.requests.admitted_iteration[:2].tolist() == [0, iteration]
+
+
+def test_overdue_beyond_the_longest_stretch() -> None:
+    # The same, with a running for 10,000 s: o is overdue at 2 + 5000.
+    rows = [(0.0, 2, 10_000), (2.0, 1, 5), (2.0, 20, 1)]
+    order = {"kind": "sjf", "aging": {"max_wait_s": 5000.0}}
+    system = {"engine": "continuous", "max_batch_size": 8, "memory": MEMORY, "cost": STEP, "order": order}
+    records = serve(rows, 10_010, **system)
+    assert records.admitted_s.tolist() == [0.0, 5002.0, 10_000.0]
+    assert_identical(records, serve(rows, 10_010, **system, fast_forward=False))
+
+
+@st.composite
+def blocked(draw: st.DrawFn, unit_s: float = 1.0) -> tuple[list[Row], dict[str, Any]]:
+    """One or two long requests hold all memory but a little; others, small and large, come one by one."""
+    rows = [(0.0, 2, draw(st.integers(30, 150)), 0, 1, 100 * unit_s) for _ in range(draw(st.integers(1, 2)))]
+    spare = draw(st.integers(3, 25))
+    kv_tokens = sum(prompt + output for _, prompt, output, *_ in rows) + spare
+    now_s = 0.0
+    for _ in range(draw(st.integers(2, 14))):
+        now_s += unit_s * draw(st.sampled_from((0.0, 0.0, 0.5, 1.0, 3.0, 10.0, 30.0)))
+        prompt, output = draw(st.integers(1, 30)), draw(st.integers(1, 12))
+        patience_s = unit_s * draw(st.sampled_from((1.0, 10.0, 50.0)))
+        rows.append((now_s, prompt, output, prompt + output, draw(st.integers(0, 2)), now_s + patience_s))
+    return rows, {"engine": "continuous", "max_batch_size": 16, "memory": MEMORY, "kv_tokens": kv_tokens}
+
+
+@settings(PLAIN, max_examples=250)
+@given(
+    blocked(),
+    orders(waits_s=(2.0, 5.0, 7.5, 20.0)),
+    linear_costs(),
+    st.sampled_from(("mixed", "mixed", "first", {"kind": "chunked", "budget_tokens": 17})),
+)
+def test_blocked_heads(crowd: tuple[list[Row], dict[str, Any]], order: Any, cost: dict[str, Any], prefill: Any) -> None:
+    rows, system = crowd
+    check(rows, {**system, "order": order, "cost": cost, "prefill": prefill})
+
+
+@settings(PLAIN, max_examples=100)
+@given(blocked(unit_s=0.006), orders(rates=(0.0, 33.7), waits_s=(0.01, 0.05, 0.1203)))
+def test_blocked_heads_on_the_roofline(crowd: tuple[list[Row], dict[str, Any]], order: Any) -> None:
+    rows, system = crowd
+    check(rows, {**system, "order": order})
 
 
 CHAT = {"kind": "lognormal", "mean": 300, "sigma": 0.8, "max": 4096}
@@ -139,7 +355,9 @@ def memory_of(reserve: str) -> dict[str, Any]:
 def check_chat(workload_spec: dict[str, Any], seed: int, kv_tokens: int | None = None, **system: Any) -> Records:
     whole = scenario(system, kv_tokens, workload=workload_spec, seed=seed)
     records = run(whole, "a")
-    assert_same_as_reference(records, *serve_plainly(whole.workload.draw(Streams(seed)), kv_tokens, **system))
+    jobs, iterations = serve_plainly(whole.workload.draw(Streams(seed)), kv_tokens, seed, **system)
+    assert_same_as_reference(records, jobs, iterations)
+    assert_same_gaps_as_reference(records, jobs)
     assert_identical(records, run(whole, "a", fast_forward=False))
     return records
 
@@ -159,6 +377,48 @@ def test_chat(engine: str, max_batch_size: int, output_mean: int, reserve: str, 
     if engine == "continuous":
         waits_beside_free_seats = (records.waiting > 0) & (records.iterations.running < max_batch_size)
         assert waits_beside_free_seats.any() == (reserve != "unlimited")
+
+
+CLIENTS = {
+    "batch": {"share": 1, "priority": 2, "prompt_tokens": {"kind": "uniform", "low": 1000, "high": 6000}},
+    "chat": {"share": 4, "priority": 1, "deadline_s": 2.0},
+    "code": {"share": 2, "deadline_s": 0.5, "output_tokens": {"kind": "uniform", "low": 1, "high": 40}},
+}
+
+
+def admitted_in_mid_stretch(records: Records) -> tuple[int, int]:
+    """Count admissions after a decode with which nobody left: of newcomers past others who wait, and by time alone."""
+    iterations, arrival_s = records.iterations, records.workload.arrival_s
+    newcomers = by_time = 0
+    for i in range(1, len(iterations)):
+        admitted = records.requests.admitted_iteration == i
+        decoded = iterations.prefill_tokens[i - 1] == 0 and iterations.end_s[i - 1] == iterations.start_s[i]
+        if admitted.any() and decoded and not (records.requests.finish_iteration == i - 1).any():
+            came = (arrival_s > iterations.start_s[i - 1]) & (arrival_s <= iterations.start_s[i])
+            newcomers += bool((admitted & came).any() and records.waiting[i - 1] > 0)
+            by_time += not (admitted & came).any()
+    return newcomers, by_time
+
+
+@pytest.mark.parametrize(
+    ("order", "prefill", "by_time"),
+    [
+        ({"kind": "sjf", "aging": {"max_wait_s": 1.5}}, "mixed", 1),
+        ({"kind": "sjf", "predictor": {"kind": "lognormal_noise", "sigma": 0.5}}, "first", 0),
+        ({"kind": "sjf", "aging": {"tokens_per_s": 50.3, "max_wait_s": 3.0}}, "chunked", 1),
+        ("ljf", {"kind": "chunked", "budget_tokens": 300}, 0),
+        ("priority", "mixed", 0),
+        ("edf", "first", 0),
+    ],
+)
+def test_chat_of_several_clients(order: Any, prefill: Any, by_time: int) -> None:
+    """A queue for memory, in which heads change in the middle of a stretch."""
+    spec = {**chat(250, 30.0, PROMPT, {**CHAT, "mean": 100}), "clients": CLIENTS}
+    system = {"engine": "continuous", "max_batch_size": 64, "memory": memory_of("oracle")}
+    records = check_chat(spec, 5, 20_000, **system, order=order, prefill=prefill)
+    newcomers, overdue = admitted_in_mid_stretch(records)
+    assert newcomers >= 5
+    assert overdue >= by_time
 
 
 @pytest.mark.parametrize("engine", ["continuous", "request_level"])
@@ -419,4 +679,4 @@ def test_reference_engine_by_hand() -> None:
         assert [job.token_s[-1] for job in jobs] == [end + 1 for end in last]
         assert all(len(job.token_s) == job.output_tokens for job in jobs)
         assert all(b > a for job in jobs for a, b in pairwise(job.token_s))
-    assert reference.roofline([(1, 1024)]) == pytest.approx(0.006, abs=0.0005)
+    assert reference.roofline([reference.Piece(1, 1024)]) == pytest.approx(0.006, abs=0.0005)

@@ -41,7 +41,7 @@ def problems(path: Path, *overrides: str) -> list[str]:
     return caught.value.problems
 
 
-KINDS_OF_LENGTH = "Accepted: constant, empirical, geometric, lognormal, uniform"
+KINDS_OF_LENGTH = "Accepted: constant, empirical, geometric, listed, lognormal, uniform"
 CLAIM = "id: a, metric: finished, value: 1"
 
 BROKEN = [
@@ -202,9 +202,12 @@ BROKEN = [
     (f"claims=[{{{CLAIM}, system: orka}}]", "claims.0.system: unknown system 'orka'; did you mean 'orca'?"),
     (
         "claims=[{id: a, system: orca, same_as: statc}]",
-        "claims.0.same_as: unknown system 'statc'; did you mean 'static'?",
+        "claims.0.same_as.system: unknown system 'statc'; did you mean 'static'?",
     ),
-    ("claims=[{id: a, system: orca, metric: x}]", "claims.0: give one of: value; low and high; exactly; same_as"),
+    (
+        "claims=[{id: a, system: orca, metric: x}]",
+        "claims.0: give one of: value; low, high or both; exactly; same_as; above; below; trend",
+    ),
     ("claims=[{id: A, system: orca, metric: x, value: 1}]", "claims.0.id: must be lower-case letters, digits, '.' and"),
     (f"claims=[{{{CLAIM}, system: orca}}, {{{CLAIM}, system: static}}]", "claims.1.id: 'a' is given twice; claims.0"),
     (
@@ -215,7 +218,10 @@ BROKEN = [
         "claims=[{id: a, system: orca, metric: ttft_p5_s, value: 1}]",
         "claims.0.metric: unknown metric 'ttft_p5_s'; did you",
     ),
-    (f"claims=[{{{CLAIM}, system: orca, over: busy}}]", "claims.0.over: unknown metric 'busy'; did you mean 'busy_s'?"),
+    (
+        f"claims=[{{{CLAIM}, system: orca, over: busy}}]",
+        "claims.0.over.metric: unknown metric 'busy'; did you mean 'busy_s'?",
+    ),
     (
         "claims=[{id: a, system: orca, metric: goodput_per_s, value: 1}]",
         "claims.0.metric: unknown metric 'goodput_per_s'",
@@ -546,7 +552,43 @@ def test_the_metrics_of_a_search(base: Path) -> None:
 
 
 def test_the_same_times_need_the_same_points(base: Path) -> None:
-    claim = "claims=[{id: a, system: orca, same_as: static}]"
+    claim = "claims=[{id: a, system: static, same_as: orca}]"
     load(base, [claim, "sweep={workload.num_requests: [1, 2]}"])
-    (problem,) = problems(base, claim, "sweep={systems.orca.max_batch_size: [1, 2]}")
-    assert problem.startswith("claims.0.same_as: 'static' does not run at the points of 'orca'")
+    swept = "sweep={systems.orca.max_batch_size: [1, 2]}"
+    (problem,) = problems(base, claim, swept)
+    assert problem == "claims.0.same_as.at: say which systems.orca.max_batch_size of 'orca' is meant"
+    load(
+        base, [swept, "claims=[{id: a, system: static, same_as: {system: orca, at: {systems.orca.max_batch_size: 2}}}]"]
+    )
+    load(base, [swept, "claims=[{id: a, system: orca, same_as: static}]"])  # each of the two with the one
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ("same_as: orca", "claims.0.same_as: names the claim's own run"),
+        ("metric: finished, above: orca", "claims.0.above: names the claim's own run"),
+        (
+            "metric: finished, below: {at: {workload.num_requests: 5}}",
+            "claims.0.below.at.workload.num_requests: must be one",
+        ),
+        ("metric: finished, low: 1, baseline: statc", "claims.0.baseline.system: unknown system 'statc'"),
+        ("metric: finished, low: 1, over: {system: static, metric: fin}", "claims.0.over.metric: unknown metric 'fin'"),
+        (
+            "metric: finished, low: 1, when: {metric: running, at_most: 3}",
+            "claims.0.when.metric: unknown metric 'running'",
+        ),
+        ("metric: finished, trend: {along: seed, shape: rising}", "claims.0.trend.along: 'seed' is not swept"),
+        (
+            "metric: finished, trend: {along: workload.num_requests, shape: rising}",
+            "claims.0.trend: needs at least three",
+        ),
+        (
+            "metric: finished, trend: {along: workload.num_requests, shape: rise}",
+            "claims.0.trend.shape: unknown value 'rise'; did you mean 'rising'?",
+        ),
+    ],
+)
+def test_claims_about_other_runs(base: Path, claim: str, message: str) -> None:
+    (problem,) = problems(base, "sweep={workload.num_requests: [1, 2]}", f"claims=[{{id: a, system: orca, {claim}}}]")
+    assert problem.startswith(message)

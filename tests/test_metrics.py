@@ -1,7 +1,6 @@
 """Metrics: a tiny run by hand, percentiles against NumPy, and gaps between tokens against the reference engine."""
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from simserve.records import NOT_YET, Records
 from simserve.scenario.schema import SLO
 from simserve.simulation import run
 from simserve.workload import Streams
-from tests.support import Row, chat, scenario, serve, serve_plainly
+from tests.support import TABLE, Row, assert_same_gaps_as_reference, chat, scenario, serve, serve_plainly
 
 # Percentiles of values with counts.
 
@@ -227,43 +226,56 @@ def test_static_batch_itl_counts_no_tokens_of_finished_seats() -> None:
 # Against the reference engine, which keeps every token's time.
 
 
-def assert_gaps_of_reference(requests: Any, kv_tokens: int | None, **system: Any) -> None:
+def assert_metrics_of_reference(requests: Any, kv_tokens: int | None, **system: Any) -> None:
     records = serve(requests, kv_tokens, **system)
     jobs, _ = serve_plainly(requests, kv_tokens, **system)
-    gaps = [[b - a for a, b in pairwise(job.token_s)] for job in jobs]
-    pooled = np.array(sorted(gap for own in gaps for gap in own))
-    values, counts = token_gaps(records)
-    np.testing.assert_allclose(np.sort(np.repeat(values, counts)), pooled, rtol=1e-9)
-    longest = [max(own, default=np.nan) for own in gaps]
-    np.testing.assert_allclose(itl_max_s(records), longest, rtol=1e-9)
-    if len(pooled):
-        found = run_metrics(records, None, 1)
-        assert [found[f"itl_{name}_s"] for name in ("mean", "p50", "p90", "p99", "max")] == pytest.approx(
-            [pooled.mean(), *np.percentile(pooled, [50, 90, 99]), pooled.max()], rel=1e-9
-        )
+    assert_same_gaps_as_reference(records, jobs)
+    finished = [job for job in jobs if job.token_s]
+    if finished:
+        last_s = max(job.token_s[0] for job in finished)
+        tokens = sum(1 for job in finished for token_s in job.token_s if token_s <= last_s)
+        assert steady_throughput_tok_per_s(records) == pytest.approx(tokens / last_s, rel=1e-9)
+        assert run_metrics(records, None, 1)["duration_s"] == pytest.approx(max(job.leave_s for job in finished))
 
 
 rows = st.lists(
     st.tuples(st.integers(0, 12).map(float), st.integers(1, 9), st.integers(1, 12)), min_size=1, max_size=15
 )
+placed = st.sampled_from(
+    (
+        {"engine": "request_level"},
+        {"engine": "continuous"},
+        {"engine": "continuous", "prefill": "first"},
+        {"engine": "continuous", "prefill": "first", "order": "sjf"},
+        {"engine": "continuous", "prefill": {"kind": "chunked", "budget_tokens": 5}},
+        {"engine": "continuous", "prefill": {"kind": "chunked", "budget_tokens": 6}, "order": "ljf"},
+        {"engine": "continuous", "prefill": {"kind": TABLE, "budgets": [3, 2, 1], "pauses_decodes": True}},
+    )
+)
 
 
-@settings(deadline=None)
-@given(rows.map(sorted), st.sampled_from(("continuous", "request_level")), st.integers(1, 5), st.integers(10, 60))
-def test_gaps_between_tokens(requests: list[Row], engine: str, max_batch_size: int, kv_tokens: int) -> None:
+@settings(deadline=None, max_examples=200)
+@given(rows.map(sorted), placed, st.integers(1, 5), st.integers(10, 60))
+def test_gaps_between_tokens(requests: list[Row], system: dict[str, Any], max_batch_size: int, kv_tokens: int) -> None:
     cost = {"kind": "linear", "step_s": 1.0, "prefill_token_s": 1.0, "decode_sequence_s": 2.0, "context_token_s": 1.0}
     memory = {"kind": "reservation", "reserve": "oracle"}
-    assert_gaps_of_reference(
-        requests, kv_tokens, engine=engine, max_batch_size=max_batch_size, memory=memory, cost=cost
-    )
+    assert_metrics_of_reference(requests, kv_tokens, **system, max_batch_size=max_batch_size, memory=memory, cost=cost)
 
 
-@pytest.mark.parametrize("engine", ["continuous", "request_level"])
-def test_gaps_between_tokens_of_a_chat(engine: str) -> None:
+@pytest.mark.parametrize(
+    "system",
+    [
+        {"engine": "continuous"},
+        {"engine": "continuous", "prefill": "first"},
+        {"engine": "continuous", "prefill": {"kind": "chunked", "budget_tokens": 256}, "order": "sjf"},
+        {"engine": "request_level"},
+    ],
+)
+def test_gaps_between_tokens_of_a_chat(system: dict[str, Any]) -> None:
     prompts, outputs = ({"kind": "lognormal", "mean": mean, "sigma": 0.8, "max": 4000} for mean in (512, 80))
-    whole = scenario({"engine": engine}, workload=chat(200, 20.0, prompts, outputs))
+    whole = scenario({"engine": "continuous"}, workload=chat(200, 20.0, prompts, outputs))
     requests = whole.workload.draw(Streams(1))
-    assert_gaps_of_reference(requests, None, engine=engine, max_batch_size=24, memory={"kind": "unlimited"})
+    assert_metrics_of_reference(requests, None, **system, max_batch_size=24, memory={"kind": "unlimited"})
 
 
 def test_itl_is_end_to_end_less_ttft() -> None:

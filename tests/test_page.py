@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from simserve.report import draw, write_csv, write_page
+from simserve.scenario.schema import Figure
 
 RATE = "workload.arrivals.rate_per_s"
 VOID = {"meta", "br"}
@@ -158,7 +159,7 @@ def test_what_comes_from_the_scenario_is_text(tmp_path: Path) -> None:
     evil = """<script>alert("1 & '2'")</script> {title} --> ]]>"""
     save_claims(tmp_path, statement=evil)
     save_search(tmp_path)
-    draw(tmp_path, evil, [], search=True)
+    draw(tmp_path, evil, Figure(), None, search=True)
     read = page(tmp_path, title=evil, source=evil, footer=evil)
     assert "<script" not in read.source
     assert (read.words["title"], read.words["h1"], read.words["footer"], read.words["p"]) == (evil,) * 4
@@ -171,7 +172,7 @@ def test_the_page_needs_nothing_else_and_is_always_the_same(tmp_path: Path, sear
     save_claims(tmp_path)
     if search:
         save_search(tmp_path)
-    draw(tmp_path, "A title", ["throughput_tok_per_s", "ttft_p50_s"], search=search)
+    draw(tmp_path, "A title", Figure(metrics=("throughput_tok_per_s", "ttft_p50_s")), None, search=search)
     read = page(tmp_path)
     assert EXTERNAL.findall(read.source) == []
     assert read.tags.count("svg") == 1

@@ -82,3 +82,25 @@ def test_any_sequence_agrees_with_a_plain_list(max_wait_s: float, steps: list[in
             waiting.remove(expected)
         assert len(queue) == len(waiting)
         assert bool(queue) == bool(waiting)
+
+
+def test_a_line_that_skips_gives_back_in_order() -> None:
+    queue = FCFSQueue(skip_ahead=2)
+    for number in range(4):
+        queue.push(request(number))
+    passed = [queue.pop(), queue.pop()]
+    assert take(queue) == 2
+    for one in reversed(passed):
+        queue.put_back(one)
+    assert [take(queue) for _ in range(3)] == [0, 1, 3]
+
+
+def test_newcomers_pass_a_line_no_longer_than_it_skips() -> None:
+    queue = FCFSQueue(skip_ahead=1)
+    queue.push(request(0))
+    assert queue.newcomers_may_pass
+    queue.push(request(1))
+    assert not queue.newcomers_may_pass
+    strict = FCFSQueue()
+    strict.push(request(0))
+    assert not strict.newcomers_may_pass

@@ -48,8 +48,8 @@ class Linear(Spec):
 
     def iteration_s(self, batch: Batch) -> float:
         """Return the seconds of one iteration."""
-        prompt_tokens = sum(new for new, _ in batch.prefills)
-        past_tokens = sum(past for _, past in batch.prefills)
+        prompt_tokens = sum(new for _, new, _ in batch.prefills)
+        past_tokens = sum(past for _, _, past in batch.prefills)
         return float(self._seconds(prompt_tokens, batch.decode_sequences, batch.decode_context_tokens + past_tokens))
 
     def decode_s(self, sequences: int, context_tokens: int, steps: int) -> Sequence[float] | NDArray[np.float64]:

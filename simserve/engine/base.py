@@ -20,7 +20,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simserve.batch import Batch
+from simserve.batch import Batch, Piece
 from simserve.cost import CostModel
 from simserve.engine.arrivals import Arrivals
 from simserve.engine.clock import Clock
@@ -28,9 +28,6 @@ from simserve.memory import Memory
 from simserve.records import Log
 from simserve.request import Request
 from simserve.scheduling import PrefillPlacement, WaitingQueue
-
-Piece = tuple[Request, int, int]
-"""A piece of a prompt: whose, new tokens, past tokens."""
 
 LONGEST_STRETCH = 4096
 """Iterations computed at once at most: bounds memory, and what an arrival makes void."""
@@ -60,7 +57,8 @@ class Engine(ABC):
         self._cost = cost
         self._memory = memory
         self._queue = queue
-        self._placement = placement
+        self._prompt_budget = placement.prompt_budget
+        self._decodes_pause = placement.pauses_decodes
         self._max_batch_size = max_batch_size
         self._longest_stretch = LONGEST_STRETCH if fast_forward else 1
         self._now_s = 0.0
@@ -118,23 +116,36 @@ class Engine(ABC):
         """Return the pieces of prompts that the next iteration computes, as far as its budget lasts.
 
         Unfinished prompts go on first. Then requests are admitted from the head of the queue until seats or memory run
-        out. The head is never skipped.
+        out; a head that does not fit is skipped only where the order says so.
         """
         pieces: list[Piece] = []
         queue, running = self._queue, self._running
         may_admit = queue and running < self._max_batch_size and self._doors_open()
         if not may_admit and not self._unfinished:
             return pieces
-        limit = self._placement.prompt_budget(self._decoding)
+        limit = self._prompt_budget(self._decoding)
         budget = math.inf if limit is None else limit
         if self._unfinished and budget > 0:
             (request, past), self._unfinished = self._unfinished, None
             budget = self._cut_piece(pieces, request, past, budget)
         if may_admit:
             try_admit, now_s = self._memory.try_admit, self._now_s
-            while budget > 0 and queue and running < self._max_batch_size and try_admit(queue.head(now_s)):
-                budget = self._cut_piece(pieces, queue.pop(), 0, budget)
-                running += 1
+            passed: list[Request] = []
+            while budget > 0 and queue and running < self._max_batch_size:
+                if try_admit(queue.head(now_s)):
+                    request = queue.pop()
+                    running += 1
+                    if request.prompt_tokens <= budget:
+                        pieces.append((request, request.prompt_tokens, 0))
+                        budget -= request.prompt_tokens
+                    else:
+                        budget = self._cut_piece(pieces, request, 0, budget)
+                elif len(passed) < queue.skip_ahead:
+                    passed.append(queue.pop())
+                else:
+                    break
+            for request in reversed(passed):
+                queue.put_back(request)
             self._running = running
         return pieces
 
@@ -153,19 +164,18 @@ class Engine(ABC):
     def _prefill(self, pieces: list[Piece]) -> float:
         """Run one iteration with pieces of prompts, and a token for everyone in the group unless it pauses."""
         log, iteration = self._log, self._log.iteration
-        decoding = 0 if self._placement.pauses_decodes else self._decoding
+        decoding = 0 if self._decodes_pause else self._decoding
         joined: list[Request] = []
         new_tokens = joined_tokens = 0
         for request, new, past in pieces:
             new_tokens += new
             if not past:
                 log.admitted_iteration[request.id] = iteration
-            if past + new == request.prompt_tokens:
+            if new + past == request.prompt_tokens:
                 log.first_token_iteration[request.id] = iteration
-                joined_tokens += request.prompt_tokens
+                joined_tokens += new + past
                 joined.append(request)
-        work = [(new, past) for _, new, past in pieces]
-        batch = Batch(work, len(joined), decoding, self._context_tokens if decoding else 0)
+        batch = Batch(pieces, len(joined), decoding, self._context_tokens if decoding else 0)
         end_s = self._now_s + self._cost.iteration_s(batch)
 
         if decoding:
@@ -195,13 +205,13 @@ class Engine(ABC):
         """Return until when nobody can be admitted, unless someone leaves.
 
         That is for ever with all seats taken, the doors shut, or a head of the queue that does not fit, if newcomers
-        join behind it; otherwise until the next arrival, or until time alone brings another head.
+        wait behind it; otherwise until the next arrival, or until time alone brings another head.
         """
         if self._running >= self._max_batch_size or not self._doors_open():
             return math.inf
         if not self._queue:
             return self._arrivals.next_s
-        if not self._queue.newcomers_may_lead:
+        if not self._queue.newcomers_may_pass:
             return math.inf
         return min(self._arrivals.next_s, self._queue.head_changes_s())
 

@@ -33,10 +33,9 @@ def publish(
     with report.result_folder(out, scenario.name) as folder:
         for name, table in tables.items():
             report.write_csv(table, folder / f"{name}.csv")
-        report.draw(
-            folder, scenario.title or scenario.name, scenario.figure.metrics, search=scenario.search is not None
-        )
-        report.write_page(folder, scenario.title or scenario.name, scenario.source, footer=_footer(scenario, quick))
+        title = scenario.title or scenario.name
+        report.draw(folder, title, scenario.figure, scenario.slo, search=scenario.search is not None)
+        report.write_page(folder, title, scenario.source, footer=_footer(scenario, quick))
         report.write_manifest(
             folder,
             scenario=scenario.model_dump(mode="json"),

@@ -29,7 +29,7 @@ UNITS = {"_tok_per_s": "tok/s", "_per_s": "1/s", "_tokens": "tokens", "_bytes": 
 PART_FIELDS = frozenset({"max", "mean", "min", "sigma", "value"})
 """Fields that say nothing without the part they belong to: the `mean` of `prompt_tokens`."""
 
-LATENCY = re.compile(r"(ttft|tpot|itl|e2e)_(\w+)_s")
+LATENCY = re.compile(r"(ttft|tpot|itl|e2e)(?:_(\w+))?_s")
 
 
 def name_and_unit(column: str) -> tuple[str, str]:
@@ -37,7 +37,7 @@ def name_and_unit(column: str) -> tuple[str, str]:
     if column in NAMES:
         return NAMES[column]
     if match := LATENCY.fullmatch(column):
-        return f"{match[1].upper()} {match[2]}", "s"
+        return f"{match[1].upper()} {match[2] or ''}".rstrip(), "s"
     for ending, unit in UNITS.items():
         if column.endswith(ending) and column != ending:
             return column.removesuffix(ending).replace("_", " "), unit

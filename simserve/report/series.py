@@ -1,4 +1,4 @@
-"""What a figure shows, as values: bars of goodput, and series of points in panels. No drawing here."""
+"""What a figure shows, as values: bars of goodput, series of points in panels, distributions. No drawing here."""
 
 import math
 import re
@@ -6,13 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from simserve.report.labels import entry, number, path_name
+from simserve.scenario.schema import SLO
 
 MIN_LINE_POINTS = 3
 """Fewer values than this are drawn as bars: a line through two points shows no shape."""
+
+MAX_CURVES = 10
+"""More distributions than this in one panel cannot be told apart."""
+
+MAX_STEPS = 500
+"""A distribution has no more steps than this; a panel is not as many dots high."""
 
 GOODPUT_CLAIM = re.compile(r"(?P<system>[\w-]+): goodput_per_s(?: at (?P<at>.*?))?(?: \(.*\))?")
 """The statement of a claim about goodput: a system, and the swept values it is about."""
@@ -99,6 +107,38 @@ class Plot:
     """Whether the values form lines; else each is a group of bars."""
     x_values: tuple[Any, ...]
     panels: tuple[Panel, ...]
+    against: Panel | None = None
+    """The metric that all panels show theirs against, instead of the swept path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The empirical distribution function of a latency, of one system at one point of the sweep."""
+
+    system: str
+    variant: str
+    """The swept values in words; empty if all curves have the same."""
+    values: tuple[float, ...]
+    """Rising; none if no request has a value."""
+    shares: tuple[float, ...]
+    """What share of all requests, with or without a value, is at or below each."""
+
+    @property
+    def label(self) -> str:
+        """What the legend calls it."""
+        return _label(self.system, self.variant)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A latency of requests, a curve for each system and point."""
+
+    latency: str
+    bound: float | None
+    """Of the SLO."""
+    only: str
+    """The swept values, in words, that are shown alone because all would be too many; else empty."""
+    curves: tuple[Curve, ...]
 
 
 def goodput_bars(goodput: pd.DataFrame, claims: pd.DataFrame | None) -> list[GoodputBar]:
@@ -168,20 +208,29 @@ def _label(system: str, words: str) -> str:
     return f"{system}, {words}" if words else system
 
 
-def plot_of(summary: pd.DataFrame, metrics: Sequence[str]) -> Plot:
+def plot_of(summary: pd.DataFrame, metrics: Sequence[str], against: str | None = None) -> Plot:
     """Return what to draw of summary.csv: a panel for each metric, and on the axis the path that says most."""
-    varied = [path for path in swept_columns(summary) if summary[path].nunique() > 1]
+    varied = _varied(summary, swept_columns(summary))
     axis = _axis(summary, varied)
     others = [path for path in varied if path != axis]
     values = list(pd.unique(summary[axis or "system"].dropna()))
     numeric = bool(axis) and _is_numeric(summary, axis)
     x_values = tuple(sorted(values) if numeric else values)
+    panels = {
+        metric: _panel(summary, metric, axis or "system", others, x_values)
+        for metric in (*metrics, *([against] if against else []))
+    }
     return Plot(
         swept=axis,
         lines=numeric and len(values) >= MIN_LINE_POINTS,
         x_values=x_values,
-        panels=tuple(_panel(summary, metric, axis or "system", others, x_values) for metric in metrics),
+        panels=tuple(panels[metric] for metric in metrics),
+        against=panels[against] if against else None,
     )
+
+
+def _varied(table: pd.DataFrame, paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if table[path].nunique() > 1]
 
 
 def _axis(summary: pd.DataFrame, varied: list[str]) -> str:
@@ -210,3 +259,65 @@ def _points(rows: pd.DataFrame, axis: str, x_values: Sequence[Any]) -> tuple[Poi
     at = {x: Point(x, *values) for x, *values in zip(*columns, strict=True)}
     constant = [replace(point, x=x) for point in at.values() if pd.isna(point.x) for x in x_values]
     return tuple(constant or (at[x] for x in x_values if x in at))
+
+
+def paired(panel: Panel, against: Panel) -> tuple[Panel, Panel]:
+    """Return what stands across and what stands up where one metric is shown against another.
+
+    Both have the same series with the same swept values. A system that is the same all along is a single point.
+    """
+    across, up = [], []
+    others = {series.label: series for series in against.series}
+    for series in panel.series:
+        other = others.get(series.label)
+        pairs = _pairs(other.points, series.points) if other else []
+        if other and pairs:
+            across.append(replace(other, points=tuple(point for point, _ in pairs)))
+            up.append(replace(series, points=tuple(point for _, point in pairs)))
+    return replace(against, series=tuple(across)), replace(panel, series=tuple(up))
+
+
+def _pairs(across: Sequence[Point], up: Sequence[Point]) -> list[tuple[Point, Point]]:
+    at = {point.x: point for point in across}
+    pairs = [(at[point.x], point) for point in up if point.x in at]
+    return pairs if len({(x.mean, y.mean) for x, y in pairs}) > 1 else pairs[:1]
+
+
+def distributions_of(requests: pd.DataFrame, latencies: Sequence[str], slo: SLO | None) -> tuple[Distribution, ...]:
+    """Return the distribution of each latency over the requests of requests.csv; those without a value count as well.
+
+    Points of a sweep are curves of their own. If they are too many, only the first swept values are shown.
+    """
+    swept = swept_columns(requests, before="replication")
+    varied, only = _varied(requests, swept), ""
+    if varied and requests.groupby(["system", *varied], dropna=False).ngroups > MAX_CURVES:
+        first = {path: requests[path].dropna().iloc[0] for path in varied}
+        for path, value in first.items():
+            requests = requests[requests[path].isna() | (requests[path] == value)]
+        varied, only = [], variant("", first)
+    cases = list(_cases(requests, varied))
+    return tuple(
+        Distribution(
+            latency,
+            _bound(slo, latency, swept),
+            only,
+            tuple(_curve(system, variant(system, point), rows[latency]) for system, point, rows in cases),
+        )
+        for latency in latencies
+    )
+
+
+def _bound(slo: SLO | None, latency: str, swept: Sequence[str]) -> float | None:
+    """Return the SLO's bound, if it has one that is not swept itself."""
+    if slo is None or not {"slo", f"slo.{latency}"}.isdisjoint(swept):
+        return None
+    return {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s}.get(latency)
+
+
+def _curve(system: str, words: str, times: "pd.Series[float]") -> Curve:
+    values, counts = np.unique(times.dropna().to_numpy(float), return_counts=True)
+    shares = np.cumsum(counts) / len(times)
+    if len(values) > MAX_STEPS:
+        kept = np.linspace(0, len(values) - 1, MAX_STEPS).round().astype(int)
+        values, shares = values[kept], shares[kept]
+    return Curve(system, words, tuple(values.tolist()), tuple(shares.tolist()))

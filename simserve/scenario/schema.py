@@ -4,7 +4,7 @@ A scenario is one *kind* of study; `KINDS` names them. The parts of a system are
 with what they configure: lengths in `workload`, memory managers in `memory`, and so on.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -102,13 +102,28 @@ class Output(Spec):
 class Figure(Spec):
     """What the figure of a sweep or a single point shows; a search draws its goodput."""
 
-    metrics: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = (
+    LATENCIES: ClassVar = ("ttft_s", "tpot_s", "e2e_s", "itl_max_s")
+    """What can be in `distributions`."""
+
+    metrics: Annotated[tuple[str, ...], Field(strict=False)] = (
         "throughput_tok_per_s",
         "slo_attainment",
         "ttft_p50_s",
         "itl_p99_s",
     )
-    """Columns of runs.csv, one panel each."""
+    """Columns of runs.csv, one panel each, over the swept path."""
+    against: str | None = None
+    """A column of runs.csv that `metrics` are shown against, instead of the swept path."""
+    distributions: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Latencies of requests.csv, a panel with their distribution each."""
+
+    @model_validator(mode="after")
+    def _something_to_show(self) -> Self:
+        if not self.metrics and not self.distributions:
+            raise ValueError("give at least one of metrics and distributions")
+        if not self.metrics and self.against:
+            raise ValueError("against needs metrics that are shown against it")
+        return self
 
 
 class ServingScenario(Spec):

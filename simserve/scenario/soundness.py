@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from simserve import diagnostics, metrics
-from simserve.scenario.claims import Claim
+from simserve.scenario.claims import Claim, Operand
 from simserve.scenario.errors import ScenarioError, among
 from simserve.scenario.messages import shown
 from simserve.scenario.points import at_point, conflicts_of, distinct, grid, matters_to
@@ -73,23 +73,58 @@ def _claim_problems(scenario: Scenario) -> list[str]:
     for i, claim in enumerate(scenario.claims):
         if first.setdefault(claim.id, i) != i:
             problems.append(f"claims.{i}.id: {claim.id!r} is given twice; claims.{first[claim.id]} has it")
-        for field, name in (("system", claim.system), ("same_as", claim.same_as)):
-            if name is not None and name not in scenario.systems:
-                ending = among(name, scenario.systems, "The scenario has")
-                problems.append(f"claims.{i}.{field}: unknown system {name!r}{ending}")
-        problems += [f"claims.{i}.at.{line}" for line in _point_problems(scenario, claim.system, claim.at)]
-        problems += [f"claims.{i}.{line}" for line in _metric_problems(scenario, claim)]
+        for field, operand in (("", Operand(system=claim.system, at=claim.at, metric=claim.metric)), *_operands(claim)):
+            place = f"claims.{i}.{field}" if field else f"claims.{i}"
+            problems += [f"{place}.{line}" for line in _operand_problems(scenario, claim, operand)]
+        problems += [f"claims.{i}.{line}" for line in _same_points_problems(scenario, claim)]
+        problems += [f"claims.{i}.{line}" for line in _trend_problems(scenario, claim)]
     return problems
 
 
-def _metric_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
-    known = _claimable(scenario)
-    for field, name in (("metric", claim.metric), ("over", claim.over)):
-        if name and name not in known:
-            yield f"{field}: unknown metric {name!r}{among(name, known, 'There are')}"
-    other = claim.same_as
-    if other in scenario.systems and grid(scenario, other) != grid(scenario, claim.system):
-        yield f"same_as: {other!r} does not run at the points of {claim.system!r}: a path into one is swept"
+def _operands(claim: Claim) -> Iterator[tuple[str, Operand]]:
+    """Yield what a claim says of other runs, by its field."""
+    for field in ("over", "baseline", "same_as", "above", "below"):
+        if (operand := getattr(claim, field)) is not None:
+            yield field, operand
+    if claim.when is not None:
+        yield "when", Operand(metric=claim.when.metric)
+
+
+def _operand_problems(scenario: Scenario, claim: Claim, operand: Operand) -> Iterator[str]:
+    if operand.system is not None and operand.system not in scenario.systems:
+        ending = among(operand.system, scenario.systems, "The scenario has")
+        yield f"system: unknown system {operand.system!r}{ending}"
+    if operand.metric and operand.metric not in _claimable(scenario):
+        yield f"metric: unknown metric {operand.metric!r}{among(operand.metric, _claimable(scenario), 'There are')}"
+    yield from (f"at.{line}" for line in _point_problems(scenario, operand.system or claim.system, operand.at))
+
+
+def _same_points_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
+    """Yield the other runs that cannot be found from each run of the claim."""
+    for field, operand in _operands(claim):
+        other = operand.system or claim.system
+        if other == claim.system and not operand.at and not operand.metric:
+            yield f"{field}: names the claim's own run; give another system, at, or metric"
+        if other == claim.system or {other, claim.system} - set(scenario.systems):
+            continue
+        own = {path for path in scenario.sweep if not matters_to(claim.system, path) and matters_to(other, path)}
+        if missing := own - set(operand.at):
+            yield f"{field}.at: say which {', '.join(sorted(missing))} of {other!r} is meant"
+
+
+def _trend_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
+    if claim.trend is None:
+        return
+    along = claim.trend.along
+    swept = [path for path in scenario.sweep if matters_to(claim.system, path)]
+    if along not in swept:
+        yield f"trend.along: {along!r} is not swept for system {claim.system!r}{among(along, swept, 'Swept')}"
+        return
+    values = [v for v in scenario.sweep[along] if isinstance(v, int | float) and not isinstance(v, bool)]
+    if len(values) < len(scenario.sweep[along]):
+        yield f"trend.along: the swept values of {along} must be numbers"
+    elif sum(claim.trend.up_to is None or v <= claim.trend.up_to for v in values) < 3:
+        yield "trend: needs at least three swept values"
 
 
 def _claimable(scenario: Scenario) -> tuple[str, ...]:
@@ -100,11 +135,19 @@ def _claimable(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _figure_problems(scenario: Scenario) -> list[str]:
-    return [
-        f"figure.metrics.{i}: unknown metric {name!r}{among(name, metrics.COLUMNS, 'There are')}"
-        for i, name in enumerate(scenario.figure.metrics)
-        if name not in metrics.COLUMNS
+    figure = scenario.figure
+    names = [(f"metrics.{i}", "metric", name, metrics.COLUMNS) for i, name in enumerate(figure.metrics)]
+    if figure.against is not None:
+        names.append(("against", "metric", figure.against, metrics.COLUMNS))
+    names += [(f"distributions.{i}", "latency", name, figure.LATENCIES) for i, name in enumerate(figure.distributions)]
+    problems = [
+        f"figure.{place}: unknown {what} {name!r}{among(name, known, 'There are')}"
+        for place, what, name, known in names
+        if name not in known
     ]
+    if figure.distributions and scenario.output.requests is False and scenario.search is None:
+        problems.append("figure.distributions: are drawn from requests.csv, which output.requests: false leaves out")
+    return problems
 
 
 def _point_problems(scenario: Scenario, system: str, at: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from simserve.plugin import CustomPart, custom
 from simserve.request import Request
 from simserve.scheduling.predictor import Oracle, PredictorSpec
 from simserve.scheduling.queue import FCFSQueue, KeyedQueue, WaitingQueue
-from simserve.spec import BareName, Duration, Positive, Spec
+from simserve.spec import BareName, Duration, Positive, Spec, Whole
 from simserve.workload import Workload
 
 
@@ -19,10 +19,12 @@ class FCFS(Spec):
     """First come, first served."""
 
     kind: Literal["fcfs"] = "fcfs"
+    skip_ahead: Annotated[int, Whole, Field(ge=0, le=10_000)] = 0
+    """How many requests behind a head that does not fit into memory may be tried in its place. Orca: none."""
 
     def queue(self, workload: Workload, rng: np.random.Generator) -> WaitingQueue:
         """Return an empty queue."""
-        return FCFSQueue()
+        return FCFSQueue(self.skip_ahead)
 
 
 class Aging(Spec):

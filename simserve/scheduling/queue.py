@@ -1,4 +1,4 @@
-"""The waiting queue. Only its head is ever admitted: no policy skips it."""
+"""The waiting queue. Its head goes first, and is not skipped unless the order says so."""
 
 import math
 from collections import deque
@@ -12,8 +12,12 @@ from simserve.request import Request
 class WaitingQueue(Protocol):
     """Requests that wait for admission."""
 
-    newcomers_may_lead: bool
-    """Whether a request that joins may become the head of a queue that is not empty."""
+    skip_ahead: int
+    """How many requests behind a head that does not fit may be tried in its place."""
+
+    @property
+    def newcomers_may_pass(self) -> bool:
+        """Whether a request that joins a queue that is not empty may be admitted before those in it."""
 
     def push(self, request: Request) -> None:
         """Add a request."""
@@ -24,6 +28,9 @@ class WaitingQueue(Protocol):
     def pop(self) -> Request:
         """Take the request that `head` has just shown."""
 
+    def put_back(self, request: Request) -> None:
+        """Give back a request that was taken only to look past it; asked of a queue that skips ahead."""
+
     def head_changes_s(self) -> float:
         """Return when another request becomes the head, by time alone; infinity for never."""
 
@@ -33,9 +40,18 @@ class WaitingQueue(Protocol):
 class FCFSQueue(deque[Request]):
     """A line at a counter."""
 
-    newcomers_may_lead = False
     push = deque.append
     pop = deque.popleft
+    put_back = deque.appendleft
+
+    def __init__(self, skip_ahead: int = 0) -> None:
+        super().__init__()
+        self.skip_ahead = skip_ahead
+
+    @property
+    def newcomers_may_pass(self) -> bool:
+        """Whether the line is so short that who joins it may be tried in the place of its head."""
+        return len(self) <= self.skip_ahead
 
     def head(self, now_s: float) -> Request:
         """Return who is first in line."""
@@ -53,7 +69,8 @@ class KeyedQueue:
     taken from one is left in the other until it surfaces there.
     """
 
-    newcomers_may_lead = True
+    skip_ahead = 0
+    newcomers_may_pass = True
 
     def __init__(self, key: Callable[[Request], Any], max_wait_s: float = math.inf) -> None:
         self._key = key
@@ -92,6 +109,10 @@ class KeyedQueue:
         while self._line and self._line[0].id in self._gone_from_line:
             self._gone_from_line.remove(self._line.popleft().id)
         return request
+
+    def put_back(self, request: Request) -> None:
+        """Refuse: a queue by key skips nobody."""
+        raise AssertionError(f"request {request.id} was skipped in a queue that skips nobody")
 
     def head_changes_s(self) -> float:
         """Return when the longest waiting request becomes overdue."""

@@ -85,6 +85,16 @@ class Lognormal(Lengths):
         return rng.lognormal(np.log(self.mean) - self.sigma**2 / 2, self.sigma, size)
 
 
+class Listed(Lengths):
+    """Lengths written out, for small examples: the first request's, the second's, and so on."""
+
+    kind: Literal["listed"] = "listed"
+    values: Annotated[tuple[Tokens, ...], Field(strict=False, min_length=1)]
+
+    def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
+        return np.array(self.values[:size])
+
+
 @lru_cache(maxsize=32)
 def _column(path: str, column: str | None) -> Sample:
     """Return a column of a CSV file; raise ValueError where it is not one of lengths."""
@@ -142,6 +152,6 @@ def _bare_number(value: Any) -> Any:
     )
 
 
-_Kinds = Annotated[Constant | Uniform | Geometric | Lognormal | Empirical, Field(discriminator="kind")]
+_Kinds = Annotated[Constant | Uniform | Geometric | Lognormal | Empirical | Listed, Field(discriminator="kind")]
 LengthSpec = Annotated[_Kinds, BeforeValidator(_bare_number), BareName]
 """The length distributions, told apart by `kind`."""

@@ -3,16 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simserve.request import Request
 from simserve.spec import Count, Name, Positive, Spec, Whole
 from simserve.workload.arrivals import ArrivalSpec
+from simserve.workload.arrivals import Listed as ListedArrivals
 from simserve.workload.lengths import LengthSpec, Tokens
+from simserve.workload.lengths import Listed as ListedLengths
 from simserve.workload.streams import Streams
 
 Ints = NDArray[np.int64]
@@ -75,6 +77,18 @@ class WorkloadSpec(Spec):
     """Shortens the output where prompt and output together are longer; at least one token of output stays."""
     clients: Annotated[dict[Name, Client], Field(default_factory=lambda: {"default": Client()}, min_length=1)]
     """Who sends the requests, by name; each request comes from one of them at random, by their shares."""
+
+    @model_validator(mode="after")
+    def _lists_are_long_enough(self) -> Self:
+        own = [
+            getattr(client, field) for client in self.clients.values() for field in ("prompt_tokens", "output_tokens")
+        ]
+        for part in (self.arrivals, self.prompt_tokens, self.output_tokens, *own):
+            if isinstance(part, ListedArrivals | ListedLengths):
+                listed = len(part.at_s if isinstance(part, ListedArrivals) else part.values)
+                if listed < self.num_requests:
+                    raise ValueError(f"{listed} listed values are too few for num_requests {self.num_requests}")
+        return self
 
     def draw(self, streams: Streams) -> Workload:
         """Draw the requests of one replication."""
