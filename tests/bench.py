@@ -110,6 +110,15 @@ def main() -> None:
         per_timeout(f"iterations/s, engine loop, saturated chat, {name}", lambda s=saturated: loop_s(s), "1/6", "1/3")
         per_timeout(f"iterations/s, draw to CSV, saturated chat, {name}", lambda s=saturated: whole_s(s), "1/12", "1/6")
 
+    fcfs, sjf = (chat(100_000, 10_000, orca() | {"order": order}) for order in ("fcfs", "sjf"))
+    slower = ratio(lambda: loop_s(sjf), lambda: loop_s(fcfs))
+    table.add_row("seconds with 100,000 waiting, sjf over fcfs", f"{slower:.2f}", "2", "")
+    for name, prefill in (("first", "first"), ("chunked", {"kind": "chunked", "budget_tokens": 512})):
+        placed = chat(50_000, 128, orca(reserve="max", max_tokens=8192) | {"prefill": prefill})
+        per_timeout(
+            f"iterations/s, engine loop, saturated chat, prefill {name}", lambda s=placed: loop_s(s), "1/6", "1/3"
+        )
+
     idle = chat(20_000, 1, orca())
     faster = 1 / ratio(lambda: loop_s(idle), bare_timeouts_s)
     table.add_row("iterations/s with fast-forward at 1 req/s", f"{faster:.1f}", "1", "")

@@ -183,10 +183,13 @@ class Engine(ABC):
         self._decoding += len(joined)
         self._context_tokens += joined_tokens + decoding
         self._enter_departures(joined, self._decodes_done)
-        unfinished_tokens = self._unfinished[1] if self._unfinished else 0
-        stored, reserved = self._context_tokens + unfinished_tokens, self._memory.reserved_tokens
+        stored, reserved = self._context_tokens + self._unfinished_tokens(), self._memory.reserved_tokens
         log.stretch(self._now_s, (end_s,), new_tokens, decoding, self._running, reserved, stored)
         return end_s
+
+    def _unfinished_tokens(self) -> int:
+        """Return the KV tokens of the prompt that is computed in part."""
+        return self._unfinished[1] if self._unfinished else 0
 
     def _decode(self) -> float:
         """Decode until someone leaves or may come in; return the end of the last iteration."""
@@ -197,17 +200,19 @@ class Engine(ABC):
         ends_s = ends_s[:steps]
         self._context_tokens += steps * sequences
         self._decodes_done += steps
-        reserved = self._memory.reserved_tokens
-        self._log.stretch(self._now_s, ends_s, 0, sequences, self._running, reserved, context + sequences)
+        stored, reserved = context + sequences + self._unfinished_tokens(), self._memory.reserved_tokens
+        self._log.stretch(self._now_s, ends_s, 0, sequences, self._running, reserved, stored)
         return float(ends_s[-1])
 
     def _undisturbed_until_s(self) -> float:
         """Return until when nobody can be admitted, unless someone leaves.
 
-        That is for ever with all seats taken, the doors shut, or a head of the queue that does not fit, if newcomers
-        wait behind it; otherwise until the next arrival, or until time alone brings another head.
+        That is for ever with all seats taken, the doors shut, no budget for prompts, or a head of the queue that does
+        not fit, if newcomers wait behind it; otherwise until the next arrival, or until time alone brings another head.
         """
         if self._running >= self._max_batch_size or not self._doors_open():
+            return math.inf
+        if (budget := self._prompt_budget(self._decoding)) is not None and budget <= 0:
             return math.inf
         if not self._queue:
             return self._arrivals.next_s
