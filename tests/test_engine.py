@@ -401,24 +401,24 @@ def admitted_in_mid_stretch(records: Records) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("order", "prefill", "by_time"),
+    ("order", "prefill"),
     [
-        ({"kind": "sjf", "aging": {"max_wait_s": 1.5}}, "mixed", 1),
-        ({"kind": "sjf", "predictor": {"kind": "lognormal_noise", "sigma": 0.5}}, "first", 0),
-        ({"kind": "sjf", "aging": {"tokens_per_s": 50.3, "max_wait_s": 3.0}}, "chunked", 1),
-        ("ljf", {"kind": "chunked", "budget_tokens": 300}, 0),
-        ("priority", "mixed", 0),
-        ("edf", "first", 0),
+        ({"kind": "sjf", "aging": {"max_wait_s": 2.0}}, "mixed"),
+        ({"kind": "sjf", "predictor": {"kind": "lognormal_noise", "sigma": 0.5}}, "first"),
+        ({"kind": "sjf", "aging": {"tokens_per_s": 50.3, "max_wait_s": 3.0}}, "chunked"),
+        ("ljf", {"kind": "chunked", "budget_tokens": 300}),
+        ("priority", "mixed"),
+        ("edf", "first"),
     ],
 )
-def test_chat_of_several_clients(order: Any, prefill: Any, by_time: int) -> None:
-    """A queue for memory, in which heads change in the middle of a stretch."""
+def test_chat_of_several_clients(order: Any, prefill: Any) -> None:
+    """A queue for memory, in which heads change in the middle of stretches."""
     spec = {**chat(250, 30.0, PROMPT, {**CHAT, "mean": 100}), "clients": CLIENTS}
     system = {"engine": "continuous", "max_batch_size": 64, "memory": memory_of("oracle")}
-    records = check_chat(spec, 5, 20_000, **system, order=order, prefill=prefill)
-    newcomers, overdue = admitted_in_mid_stretch(records)
-    assert newcomers >= 5
-    assert overdue >= by_time
+    runs = [check_chat(spec, seed, 20_000, **system, order=order, prefill=prefill) for seed in (1, 2, 3)]
+    newcomers, by_time = map(sum, zip(*map(admitted_in_mid_stretch, runs), strict=True))
+    assert newcomers >= 10
+    assert by_time > 0 or not has_longest_wait(order)
 
 
 @pytest.mark.parametrize("engine", ["continuous", "request_level"])

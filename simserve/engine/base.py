@@ -115,39 +115,39 @@ class Engine(ABC):
     def _compose(self) -> list[Piece]:
         """Return the pieces of prompts that the next iteration computes, as far as its budget lasts.
 
-        Unfinished prompts go on first. Then requests are admitted from the head of the queue until seats or memory run
-        out; a head that does not fit is skipped only where the order says so.
+        An unfinished prompt goes on first; then newcomers are admitted.
         """
         pieces: list[Piece] = []
-        queue, running = self._queue, self._running
-        may_admit = queue and running < self._max_batch_size and self._doors_open()
-        if not may_admit and not self._unfinished:
-            return pieces
-        limit = self._prompt_budget(self._decoding)
-        budget = math.inf if limit is None else limit
-        if self._unfinished and budget > 0:
-            (request, past), self._unfinished = self._unfinished, None
-            budget = self._cut_piece(pieces, request, past, budget)
-        if may_admit:
-            try_admit, now_s = self._memory.try_admit, self._now_s
-            passed: list[Request] = []
-            while budget > 0 and queue and running < self._max_batch_size:
-                if try_admit(queue.head(now_s)):
-                    request = queue.pop()
-                    running += 1
-                    if request.prompt_tokens <= budget:
-                        pieces.append((request, request.prompt_tokens, 0))
-                        budget -= request.prompt_tokens
-                    else:
-                        budget = self._cut_piece(pieces, request, 0, budget)
-                elif len(passed) < queue.skip_ahead:
-                    passed.append(queue.pop())
-                else:
-                    break
-            for request in reversed(passed):
-                queue.put_back(request)
-            self._running = running
+        may_admit = self._queue and self._running < self._max_batch_size and self._doors_open()
+        if may_admit or self._unfinished:
+            limit = self._prompt_budget(self._decoding)
+            budget = math.inf if limit is None else limit
+            if self._unfinished and budget > 0:
+                (request, past), self._unfinished = self._unfinished, None
+                budget = self._cut_piece(pieces, request, past, budget)
+            if may_admit:
+                self._admit(pieces, budget)
         return pieces
+
+    def _admit(self, pieces: list[Piece], budget: float) -> None:
+        """Admit from the head of the queue until budget, seats or memory run out, and add the newcomers' pieces.
+
+        A head that does not fit into memory is skipped only where the order says so.
+        """
+        queue, running = self._queue, self._running
+        try_admit, now_s = self._memory.try_admit, self._now_s
+        passed: list[Request] = []
+        while budget > 0 and queue and running < self._max_batch_size:
+            if try_admit(queue.head(now_s)):
+                budget = self._cut_piece(pieces, queue.pop(), 0, budget)
+                running += 1
+            elif len(passed) < queue.skip_ahead:
+                passed.append(queue.pop())
+            else:
+                break
+        for request in reversed(passed):
+            queue.put_back(request)
+        self._running = running
 
     def _cut_piece(self, pieces: list[Piece], request: Request, past: int, budget: float) -> float:
         """Take as much of a prompt as the budget allows, and return what is left of the budget.
