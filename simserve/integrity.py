@@ -17,10 +17,11 @@ def _require(holds: bool, message: str) -> None:
         raise IntegrityError(f"{message}. This is a fault of simserve: please report it with the scenario")
 
 
-def check_integrity(records: Records, memory: Memory, *, in_order: bool) -> None:
+def check_integrity(records: Records, memory: Memory, *, in_order: bool, budget_tokens: int | None = None) -> None:
     """Check what must be true of every run.
 
-    `in_order` says whether the queue's policy admits in order of arrival.
+    `in_order` says whether the queue's policy admits in order of arrival, `budget_tokens` how many tokens an iteration
+    may compute, prompts and decodes together.
 
     Raises:
         IntegrityError: something is not.
@@ -32,6 +33,9 @@ def check_integrity(records: Records, memory: Memory, *, in_order: bool) -> None
     _require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
     if in_order:
         _check_admission_order(records)
+    if budget_tokens is not None:
+        most = int((records.iterations.prefill_tokens + records.iterations.decode_sequences).max(initial=0))
+        _require(most <= budget_tokens, f"an iteration computes {most} tokens of a budget of {budget_tokens}")
 
 
 def _check_requests(records: Records) -> None:

@@ -9,7 +9,7 @@ from simserve.engine import Arrivals, Clock, ContinuousEngine, Engine, RequestLe
 from simserve.integrity import check_integrity
 from simserve.records import Log, Records
 from simserve.scenario.schema import ContinuousSystem, ServingScenario, SystemSpec
-from simserve.scheduling import FCFS, Mixed, PrefillPlacement
+from simserve.scheduling import FCFS, Chunked, Mixed, PrefillPlacement
 from simserve.workload import Streams, Workload
 
 DEFAULT_STREAMS = Streams(seed=1)
@@ -65,8 +65,20 @@ def simulate(
     with _no_garbage_collection():
         clock.run()
     records = log.records(workload)
-    check_integrity(records, memory, in_order=isinstance(system.order, FCFS) and not system.order.skip_ahead)
+    check_integrity(
+        records,
+        memory,
+        in_order=isinstance(system.order, FCFS) and not system.order.skip_ahead,
+        budget_tokens=_token_budget(system),
+    )
     return records
+
+
+def _token_budget(system: SystemSpec) -> int | None:
+    """Return the most tokens of an iteration, where the system has such a limit."""
+    if isinstance(system, ContinuousSystem) and isinstance(system.prefill, Chunked):
+        return system.prefill.budget_tokens
+    return None
 
 
 def _placement(system: SystemSpec) -> PrefillPlacement:

@@ -310,33 +310,43 @@ def test_overdue_beyond_the_longest_stretch() -> None:
 
 @st.composite
 def blocked(draw: st.DrawFn, unit_s: float = 1.0) -> tuple[list[Row], dict[str, Any]]:
-    """One or two long requests hold all memory but a little; others, small and large, come one by one."""
+    """One or two long requests leave little memory; others come in bursts, small ones that fit and large ones."""
     rows = [(0.0, 2, draw(st.integers(30, 150)), 0, 1, 100 * unit_s) for _ in range(draw(st.integers(1, 2)))]
-    spare = draw(st.integers(3, 25))
+    spare = draw(st.integers(5, 25))
     kv_tokens = sum(prompt + output for _, prompt, output, *_ in rows) + spare
+    small, large = (st.tuples(st.integers(*prompts), st.integers(1, 8)) for prompts in ((1, 3), (spare, spare + 8)))
     now_s = 0.0
-    for _ in range(draw(st.integers(2, 14))):
-        now_s += unit_s * draw(st.sampled_from((0.0, 0.0, 0.5, 1.0, 3.0, 10.0, 30.0)))
-        prompt, output = draw(st.integers(1, 30)), draw(st.integers(1, 12))
-        patience_s = unit_s * draw(st.sampled_from((1.0, 10.0, 50.0)))
-        rows.append((now_s, prompt, output, prompt + output, draw(st.integers(0, 2)), now_s + patience_s))
+    for burst in draw(st.lists(st.lists(small | large, min_size=1, max_size=4), min_size=1, max_size=5)):
+        now_s += unit_s * draw(st.sampled_from((0.5, 1.0, 3.0, 10.0, 30.0)))
+        for prompt, output in burst:
+            deadline_s = now_s + unit_s * draw(st.sampled_from((1.0, 10.0, 50.0)))
+            rows.append((now_s, prompt, output, prompt + output, draw(st.integers(0, 2)), deadline_s))
     return rows, {"engine": "continuous", "max_batch_size": 16, "memory": MEMORY, "kv_tokens": kv_tokens}
+
+
+def orders_that_turn(waits_s: tuple[float, ...]) -> st.SearchStrategy[Any]:
+    """Any order, and half of them with a longest wait."""
+    return orders(waits_s=waits_s) | st.sampled_from(
+        [{"kind": "sjf", "aging": {"max_wait_s": wait_s}} for wait_s in waits_s]
+    )
 
 
 @settings(PLAIN, max_examples=250)
 @given(
     blocked(),
-    orders(waits_s=(2.0, 5.0, 7.5, 20.0)),
-    linear_costs(),
+    orders_that_turn((2.0, 7.5, 20.0)),
+    st.sampled_from(({"step_s": 1.0}, {"decode_sequence_s": 1.0}, {"step_s": 1.0, "prefill_token_s": 1.0})),
     st.sampled_from(("mixed", "mixed", "first", {"kind": "chunked", "budget_tokens": 17})),
 )
-def test_blocked_heads(crowd: tuple[list[Row], dict[str, Any]], order: Any, cost: dict[str, Any], prefill: Any) -> None:
+def test_blocked_heads(
+    crowd: tuple[list[Row], dict[str, Any]], order: Any, rates: dict[str, float], prefill: Any
+) -> None:
     rows, system = crowd
-    check(rows, {**system, "order": order, "cost": cost, "prefill": prefill})
+    check(rows, {**system, "order": order, "cost": {"kind": "linear", **rates}, "prefill": prefill})
 
 
 @settings(PLAIN, max_examples=100)
-@given(blocked(unit_s=0.006), orders(rates=(0.0, 33.7), waits_s=(0.01, 0.05, 0.1203)))
+@given(blocked(unit_s=0.006), orders_that_turn((0.01, 0.05, 0.1203)))
 def test_blocked_heads_on_the_roofline(crowd: tuple[list[Row], dict[str, Any]], order: Any) -> None:
     rows, system = crowd
     check(rows, {**system, "order": order})

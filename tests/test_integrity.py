@@ -115,3 +115,10 @@ def test_every_run_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simserve.memory.reservation.ReservationMemory.free", lambda self, request: None)
     with pytest.raises(IntegrityError, match="still held"):
         serve([(0.0, 3, 4)], engine="continuous")
+
+
+def test_an_iteration_keeps_to_its_budget(records: Records) -> None:
+    most = int((records.iterations.prefill_tokens + records.iterations.decode_sequences).max())
+    check_integrity(records, EMPTY, in_order=True, budget_tokens=most)
+    with pytest.raises(IntegrityError, match=f"computes {most} tokens of a budget of {most - 1}"):
+        check_integrity(records, EMPTY, in_order=True, budget_tokens=most - 1)
