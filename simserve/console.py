@@ -102,7 +102,7 @@ def _goodput(scenario: ServingScenario, tables: dict[str, pd.DataFrame]) -> Tabl
 def _unbracketed(status: "pd.Series[str]") -> str:
     """Say how many searches ended at a bound."""
     others = status[status != "bracketed"].value_counts()
-    return "".join(f"; {n} more {str(kind).replace('_', ' ')}" for kind, n in others.items())
+    return "".join(f" ({n} {str(kind).replace('_', ' ')})" for kind, n in others.items())
 
 
 def _metrics(scenario: ServingScenario, summary: pd.DataFrame) -> Table:
