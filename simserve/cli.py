@@ -83,6 +83,12 @@ def _load_all(names: Sequence[str], overrides: Sequence[str]) -> list[ServingSce
             loaded.append(load(find(name), overrides))
         except ScenarioError as fault:
             problems.append(str(fault))
+    names_taken = [scenario.name for scenario in loaded]
+    problems += [
+        f"{name}: given twice, and results are kept by name"
+        for name in dict.fromkeys(names_taken)
+        if names_taken.count(name) > 1
+    ]
     if problems:
         raise BadInputError("\n".join(problems))
     return loaded
@@ -129,6 +135,9 @@ def main() -> None:
     except (BadInputError, ExecutorError, OutputError, ScenarioError) as fault:
         typer.echo(str(fault), err=True)
         raise SystemExit(2) from None
+    except OSError as fault:
+        typer.echo(f"cannot read or write: {fault}", err=True)
+        raise SystemExit(1) from None
     except BrokenProcessPool:
         typer.echo("a worker process was killed, perhaps for want of memory; try fewer with --workers 1", err=True)
         raise SystemExit(1) from None

@@ -25,7 +25,7 @@ HEADLINES = ("throughput_tok_per_s", "slo_attainment", "ttft_p50_s", "ttft_p99_s
 
 TEXT_COLUMNS = ("system", "name", "title", "source")
 
-_out = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+_out = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140)
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def show_results(scenario: ServingScenario, tables: dict[str, pd.DataFrame], fol
     if "claims" in tables:
         claims = tables["claims"]
         for _, line in claims[~claims["holds"]].iterrows():
-            _out.print(_claim_line(line), markup=False, soft_wrap=True)
+            _out.print(_claim_line(line), soft_wrap=True)
         _out.print(f"{claims['holds'].sum()} of {len(claims)} claims hold")
     _out.print(f"results in {folder}/", soft_wrap=True)
 
@@ -75,7 +75,11 @@ def show_results(scenario: ServingScenario, tables: dict[str, pd.DataFrame], fol
 def _goodput(scenario: ServingScenario, tables: dict[str, pd.DataFrame]) -> Table:
     """Return one row for each system: mean and range over replications, next to the claimed value."""
     swept = list(scenario.sweep)
-    claimed = {claim.system: claim.value for claim in scenario.claims if claim.metric == "goodput_per_s"}
+    claimed = {
+        claim.system: claim.value
+        for claim in scenario.claims
+        if claim.metric == "goodput_per_s" and claim.value is not None and not (swept or claim.over or claim.baseline)
+    }
     demand = scenario.search.demand_per_s if scenario.search else None
     headers = ["goodput (req/s)", "range", "95 % interval", "replications"]
     headers += [f"GPUs for {demand:g} req/s"] if demand else []
@@ -139,14 +143,29 @@ def _claim_line(line: "pd.Series[Any]") -> str:
     )
 
 
+def _read_claims(path: Path) -> pd.DataFrame:
+    """Return a claims.csv; one that is broken counts as a claim that fails."""
+    try:
+        claims = read_csv(path)
+        return claims.astype({"measured": float, "low": float, "high": float, "holds": bool})
+    except (ValueError, KeyError, OSError):
+        columns = ("id", "source", "statement", "expected", "rule")
+        broken = {name: ["unreadable; run the scenario again" if name == "id" else ""] for name in columns}
+        return pd.DataFrame({**broken, "measured": [math.nan], "low": [math.nan], "high": [math.nan], "holds": [False]})
+
+
 def show_ledger(results: Path) -> int:
     """Print every claim of every result in the folder and a count; return 0 if there are some and all hold, else 1."""
-    ledgers = {path.parent.name: read_csv(path) for path in sorted(results.glob("*/claims.csv"))}
+    ledgers = {path.parent.name: _read_claims(path) for path in sorted(results.glob("*/claims.csv"))}
     for name, claims in ledgers.items():
-        _out.print(f"[bold]{name}[/bold]")
+        _out.print(name, style="bold")
         for _, line in claims.iterrows():
-            _out.print("  " + _claim_line(line), markup=False, soft_wrap=True)
-    missing = [name for name, path in available().items() if name not in ledgers and load(path).claims]
+            _out.print("  " + _claim_line(line), soft_wrap=True)
+    missing = [
+        name
+        for path in available().values()
+        if (scenario := load(path)).claims and (name := scenario.name) not in ledgers
+    ]
     if missing:
         _out.print(f"not run: {', '.join(missing)}")
     total = sum(len(claims) for claims in ledgers.values())

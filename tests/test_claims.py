@@ -36,7 +36,7 @@ def verdict(results: list[RunResult], **claim: Any) -> dict[str, Any]:
         ([52.0, 52.0], {"exactly": 52}, True),
         ([52.0, 51.0], {"exactly": 52}, False),
         ([4.0, 4.0], {"over": "y", "exactly": 2}, True),
-        ([float("nan"), 10.0], {"value": 10}, True),
+        ([float("nan"), 10.0], {"value": 10}, False),  # a run without a value
         ([float("nan")], {"value": 10}, False),  # nothing was measured
         ([], {"value": 10}, False),
     ],

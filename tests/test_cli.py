@@ -146,6 +146,8 @@ def test_validate_names_every_fault_and_runs_nothing(simserve: Simserve, folder:
         (["run", "tiny", "--out", "scenarios/tiny.yaml"], "scenarios/tiny.yaml"),
         (["run", "tiny", "--set", "workload.num_request=3"], "num_requests"),
         (["run", "tinny"], "tiny"),
+        (["run", "tiny", "scenarios/tiny.yaml"], "tiny: given twice"),
+        (["run", "tiny"], "it holds files that are no result of simserve"),
         (["run"], "Missing argument"),
         (["list", "modles"], "models"),
         (["runn"], "run"),

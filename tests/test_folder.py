@@ -7,6 +7,8 @@ import pytest
 
 from simserve.report.folder import OutputError, check_writable, result_folder
 
+MANIFEST = '{"simserve": "0.1.0"}'
+
 
 def tree(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
@@ -24,7 +26,7 @@ def old(tmp_path: Path) -> Path:
     folder = tmp_path / "goodput"
     folder.mkdir()
     (folder / "runs.csv").write_text("old")
-    (folder / "manifest.json").write_text("{}")
+    (folder / "manifest.json").write_text(MANIFEST)
     return folder
 
 
@@ -114,10 +116,11 @@ def test_an_old_result_put_aside_is_removed_where_there_is_a_new_one(tmp_path: P
 
 @pytest.mark.parametrize("dangling", [False, True])
 def test_a_link_is_replaced_and_what_it_points_to_kept(tmp_path: Path, dangling: bool) -> None:
-    kept = {} if dangling else {"elsewhere/runs.csv": "old"}
+    kept = {} if dangling else {"elsewhere/runs.csv": "old", "elsewhere/manifest.json": MANIFEST}
     if not dangling:
         (tmp_path / "elsewhere").mkdir()
         (tmp_path / "elsewhere" / "runs.csv").write_text("old")
+        (tmp_path / "elsewhere" / "manifest.json").write_text(MANIFEST)
     out = tmp_path / "out"
     out.mkdir()
     (out / "goodput").symlink_to(tmp_path / "elsewhere")
@@ -148,10 +151,14 @@ def test_the_result_must_not_be_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_result_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "src" / "package").mkdir(parents=True)
-    with pytest.raises(OutputError, match=r"no manifest\.json, so it is no result"):
-        check_writable(tmp_path, "src")
-    (tmp_path / "src" / "manifest.json").write_text("{}")
+    (tmp_path / "src").mkdir()
+    check_writable(tmp_path, "src")  # nothing to lose
+    for content in ("print()", "{}", "[]"):
+        (tmp_path / "src" / "main.py").write_text("mine")
+        (tmp_path / "src" / "manifest.json").write_text(content)
+        with pytest.raises(OutputError, match="it holds files that are no result of simserve"):
+            check_writable(tmp_path, "src")
+    (tmp_path / "src" / "manifest.json").write_text(MANIFEST)
     check_writable(tmp_path, "src")
 
 

@@ -123,3 +123,21 @@ def test_a_fault_in_a_run_reaches_the_caller() -> None:
 
     with pytest.raises(RuntimeError, match="no more workers"):
         study(Broken())
+
+
+def test_a_swept_attainment_is_the_one_searched_for() -> None:
+    search = {"low": 0.05, "high": 400, "rel_tol": 0.1}
+    tables = study(search=search, sweep={"slo.attainment": [0.5, 0.99]}, slo={"ttft_s": 0.2, "attainment": 0.9})
+    easy, hard = tables["goodput"].query("system == 'orca'")["low_per_s"]
+    alone = study(search=search, slo={"ttft_s": 0.2, "attainment": 0.99})["goodput"].query("system == 'orca'")[
+        "low_per_s"
+    ]
+    assert easy > hard
+    assert hard == alone.item()
+
+
+def test_a_swept_null_is_not_an_empty_cell() -> None:
+    path = "workload.max_output_tokens"
+    tables = study(sweep={path: [None, 10], "systems.orca.max_batch_size": [8]})
+    assert tables["runs"][path].tolist() == ["null", 10, "null", 10]
+    assert tables["runs"]["systems.orca.max_batch_size"].isna().tolist() == [True, True, False, False]

@@ -30,29 +30,32 @@ def judge(claims: Sequence[Claim], results: Sequence[Result]) -> pd.DataFrame:
 def _line(claim: Claim, results: Sequence[Result]) -> dict[str, Any]:
     values = _values(claim, results)
     rule, expected, holds = _rule(claim)
-    some = len(values) > 0
+    some = bool(len(values)) and bool(np.isfinite(values).all())
+    found = values[np.isfinite(values)]
     return {
         "id": claim.id,
         "source": claim.source,
         "statement": _statement(claim),
         "expected": expected,
-        "measured": values.mean() if some else np.nan,
-        "low": values.min() if some else np.nan,
-        "high": values.max() if some else np.nan,
+        "measured": found.mean() if len(found) else np.nan,
+        "low": found.min() if len(found) else np.nan,
+        "high": found.max() if len(found) else np.nan,
         "rule": rule if claim.value is None or not some else _which(claim.value, claim.printed_to / 2, values),
         "holds": some and bool(holds(values)),
     }
 
 
 def _values(claim: Claim, results: Sequence[Result]) -> Values:
-    """Return what the claim is judged by: a value for each of its runs, or for each step of a trend."""
+    """Return what the claim is judged by: a value for each of its runs, or for each step of a trend.
+
+    A run without a value, such as a goodput that was never bracketed, has NaN, and then the claim does not hold.
+    """
     runs = _runs(results, claim.system, claim.at)
     if claim.when is not None:
         runs = [run for run in runs if run.measures[claim.when.metric] <= claim.when.at_most]
     if claim.trend is not None:
         return _steps(claim, claim.trend, runs)
-    values = [_value(claim, run, results) for run in runs]
-    return np.array([value for value in values if np.isfinite(value)])
+    return np.array([_value(claim, run, results) for run in runs])
 
 
 def _value(claim: Claim, run: Result, results: Sequence[Result]) -> float:
@@ -66,7 +69,10 @@ def _value(claim: Claim, run: Result, results: Sequence[Result]) -> float:
     if other := claim.above or claim.below:
         return run.measures[claim.metric] - of(other)
     value = run.measures[claim.metric] - of(claim.baseline)
-    return float(np.divide(value, of(claim.over) - of(claim.baseline))) if claim.over else value
+    if claim.over is None:
+        return value
+    divisor = of(claim.over) - of(claim.baseline)
+    return value / divisor if divisor else np.nan
 
 
 def _steps(claim: Claim, trend: Trend, runs: Sequence[Result]) -> Values:

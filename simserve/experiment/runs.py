@@ -97,9 +97,8 @@ def search_task(scenario: ServingScenario, task: Task) -> SearchResult:
 
     The large tables, where wanted, are of the highest rate that attains.
     """
-    search, slo = scenario.search, scenario.slo
+    search = scenario.search
     assert search is not None
-    assert slo is not None
     measured_only = scenario.model_copy(update={"output": Output(requests=False, iterations=False)})
     runs: dict[float, RunResult] = {}
 
@@ -108,6 +107,8 @@ def search_task(scenario: ServingScenario, task: Task) -> SearchResult:
 
     def attains(value: float) -> bool:
         runs[value] = run_task(measured_only, at(value))
+        slo = at_point(scenario, at(value).point).slo
+        assert slo is not None
         return runs[value].measures["slo_attainment"] >= slo.attainment
 
     bracket = bisect(attains, search.low, search.high, search.rel_tol)

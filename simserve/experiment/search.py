@@ -33,6 +33,8 @@ def bisect(attains: Callable[[float], bool], low: float, high: float, rel_tol: f
     evaluations = 2
     while high / low > 1 + rel_tol:
         middle = math.sqrt(low * high)
+        if not low < middle < high:  # no number lies between
+            break
         if attains(middle):
             low = middle
         else:

@@ -57,14 +57,14 @@ def _where(task: Task, swept: Sequence[str]) -> dict[str, Any]:
     """Return the leading cells of a row: system, swept values (empty where they do not matter to it), replication."""
     return {
         "system": task.system,
-        **{path: _cell(task.point.get(path)) for path in swept},
+        **{path: _cell(task.point[path]) if path in task.point else None for path in swept},
         "replication": task.replication,
     }
 
 
 def _cell(value: Any) -> Any:
-    """Return a swept value as it stands in a CSV: a part with parameters as JSON."""
-    return json.dumps(value) if isinstance(value, Mapping | list | tuple) else value
+    """Return a swept value as it stands in a CSV: null and parts with parameters as JSON."""
+    return json.dumps(value) if value is None or isinstance(value, Mapping | list | tuple) else value
 
 
 def _measures(results: Sequence[Result], swept: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 Like a new edition on the shelf: the old one stays until the new one is bound.
 """
 
+import json
 import os
 import re
 import shutil
@@ -46,15 +47,9 @@ def check_writable(out: Path, name: str) -> None:
     target = out / name
     if target.exists() and not target.is_dir():
         raise OutputError(f"cannot write results to {target}: it is a file")
-    # A scenario `src` with `--out .` must not cost anyone their sources. Results are flat, and have a manifest.
-    if (
-        target.is_dir()
-        and not (target / "manifest.json").exists()
-        and any(child.is_dir() for child in target.iterdir())
-    ):
-        raise OutputError(
-            f"cannot write results to {target}: it has folders in it and no manifest.json, so it is no result"
-        )
+    # A scenario `src` with `--out .` must not cost anyone their sources.
+    if target.is_dir() and any(target.iterdir()) and not _is_result(target):
+        raise OutputError(f"cannot write results to {target}: it holds files that are no result of simserve")
     probe = _hidden(out, name, "probe")
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -62,6 +57,14 @@ def check_writable(out: Path, name: str) -> None:
         probe.rmdir()
     except OSError as error:
         raise OutputError(f"cannot write results to {target}: {error.strerror} ({error.filename})") from error
+
+
+def _is_result(folder: Path) -> bool:
+    """Whether the folder holds a manifest that simserve wrote."""
+    try:
+        return "simserve" in json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _hidden(out: Path, name: str, role: str) -> Path:

@@ -42,13 +42,14 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 def read_csv(path: Path) -> pd.DataFrame:
     """Read what `write_csv` wrote; names are text even if they are `NA` or `007`."""
-    table = pd.read_csv(
-        path,
-        dtype=dict.fromkeys(TEXT_COLUMNS, str),
-        keep_default_na=False,
-        na_values=[""],
-        low_memory=False,
-    )
+    with path.open(encoding="utf-8") as file:  # pandas would expand a `~` in the path
+        table = pd.read_csv(
+            file,
+            dtype=dict.fromkeys(TEXT_COLUMNS, str),
+            keep_default_na=False,
+            na_values=[""],
+            low_memory=False,
+        )
     text = [name for name in TEXT_COLUMNS if name in table]
     table[text] = table[text].fillna("")
     return table

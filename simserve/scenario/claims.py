@@ -100,6 +100,8 @@ class Claim(Spec):
         names = set().union(*FORMS)
         if {name for name in names if getattr(self, name) is not None} not in FORMS:
             raise ValueError("give one of: value; low, high or both; exactly; same_as; above; below; trend")
+        if self.printed_to and self.value is None:
+            raise ValueError("printed_to goes with value")
         if bool(self.metric) == bool(self.same_as):
             raise ValueError("give a metric, unless the claim is same_as another run")
         if self.low is not None and self.high is not None and self.low > self.high:

@@ -54,12 +54,21 @@ def _check_root(path: str) -> None:
 
 def conflicts_of(scenario: Scenario) -> list[str]:
     """Return what the values of a scenario say against each other."""
-    return [
-        f"systems.{name}.memory.reserve: 'request' reserves each request's own limit: give workload.max_output_tokens"
-        for name, system in scenario.systems.items()
-        if isinstance(system.memory, Reservation) and system.memory.reserve == "request"
-        if scenario.workload.max_output_tokens is None
-    ]
+    problems = []
+    for name, system in scenario.systems.items():
+        if not isinstance(system.memory, Reservation):
+            continue
+        if system.engine == "request_level":
+            problems.append(
+                f"systems.{name}.memory: request_level keeps finished seats running, beyond what a reservation holds: "
+                f"use unlimited"
+            )
+        elif system.memory.reserve == "request" and scenario.workload.max_output_tokens is None:
+            problems.append(
+                f"systems.{name}.memory.reserve: 'request' reserves each request's own limit: "
+                f"give workload.max_output_tokens"
+            )
+    return problems
 
 
 def grid(scenario: Scenario, system: str) -> list[dict[str, Any]]:

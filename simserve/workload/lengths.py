@@ -96,10 +96,10 @@ class Listed(Lengths):
 
 
 @lru_cache(maxsize=32)
-def _column(path: str, column: str | None) -> Sample:
+def _column_of(path: str, column: str | None, changed_ns: int) -> Sample:
     """Return a column of a CSV file; raise ValueError where it is not one of lengths."""
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, index_col=False)
     except (OSError, ValueError) as fault:
         raise ValueError(f"cannot read {path!r} as CSV: {fault}") from None
     if column not in table:
@@ -109,6 +109,15 @@ def _column(path: str, column: str | None) -> Sample:
     if not len(lengths) or not np.all((lengths >= 1) & (lengths <= MOST_TOKENS) & (lengths % 1 == 0)):
         raise ValueError(f"column {column!r} of {path!r} must hold whole numbers from 1 to {MOST_TOKENS:,}, one a row")
     return lengths.astype(np.int64)
+
+
+def _column(path: str, column: str | None) -> Sample:
+    """Return a column of a CSV file, read again when the file has changed."""
+    try:
+        changed_ns = Path(path).stat().st_mtime_ns
+    except OSError as fault:
+        raise ValueError(f"cannot read {path!r} as CSV: {fault.strerror}") from None
+    return _column_of(path, column, changed_ns)
 
 
 class Empirical(Lengths):
@@ -134,6 +143,8 @@ class Empirical(Lengths):
             raise ValueError("give either values, or path with column")
         if self.weights and (len(self.weights) != len(self.values) or not sum(self.weights)):
             raise ValueError(f"give one weight for each of the {len(self.values)} values, not all of them 0")
+        if self.column and not self.path:
+            raise ValueError("column goes with path")
         if self.path:
             _column(self.path, self.column)
         return self
