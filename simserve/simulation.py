@@ -8,7 +8,7 @@ from simserve.catalog import Hardware, Model
 from simserve.engine import Arrivals, Clock, ContinuousEngine, Engine, RequestLevelEngine
 from simserve.integrity import check_integrity
 from simserve.records import Log, Records
-from simserve.scenario.schema import ContinuousSystem, ServingScenario, SystemSpec
+from simserve.scenario.serving import ContinuousSystem, ServingScenario, SystemSpec
 from simserve.scheduling import FCFS, Chunked, Mixed, PrefillPlacement
 from simserve.workload import Streams, Workload
 

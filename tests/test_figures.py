@@ -29,8 +29,9 @@ from simserve.report.series import (
 )
 from simserve.report.style import style
 from simserve.report.tables import read_csv, write_csv
-from simserve.scenario.schema import SLO, Figure
+from simserve.scenario.serving import SLO
 from simserve.scenario.soundness import study_problems
+from simserve.scenario.study import Figure
 from tests.scenarios import small
 
 RATE = "workload.arrivals.rate_per_s"

@@ -7,7 +7,7 @@ import pytest
 from simserve.catalog import MODEL_BY_NAME
 from simserve.memory import Reservation, Unlimited
 from simserve.scenario import Scenario, ScenarioError, at_point, grid
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario.serving import ServingScenario
 from simserve.workload.lengths import Constant, Lognormal
 
 RAW: dict[str, Any] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
 from simserve.scenario import json_schema
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario.serving import ServingScenario
 from simserve.scenario.shape import shape_of
 
 SCHEMA = json_schema()

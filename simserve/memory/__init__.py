@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from simserve.memory.base import Memory
+from simserve.memory.prediction_cache import Clock, ClockCache
 from simserve.memory.reservation import Reservation
 from simserve.memory.unlimited import Unlimited
 from simserve.spec import BareName
@@ -12,4 +13,4 @@ from simserve.spec import BareName
 MemorySpec = Annotated[Annotated[Reservation | Unlimited, Field(discriminator="kind")], BareName]
 """The memory managers, told apart by `kind`. Each builds a `Memory` with `manager(capacity_tokens)`."""
 
-__all__ = ["Memory", "MemorySpec", "Reservation", "Unlimited"]
+__all__ = ["Clock", "ClockCache", "Memory", "MemorySpec", "Reservation", "Unlimited"]

@@ -41,7 +41,7 @@ from simserve.report.series import (
 )
 from simserve.report.style import CHARACTER_IN, COLOURS, DASHES, MARKERS, WIDTH_IN, Look, style
 from simserve.report.tables import read_csv
-from simserve.scenario import schema
+from simserve.scenario import serving, study
 
 TITLE_CHARACTERS = 95
 PANEL_COLUMNS = 2
@@ -50,7 +50,7 @@ LEGEND_ROW_IN = 0.22
 DPI = 150
 
 
-def draw(folder: Path, title: str, figure: schema.Figure, slo: schema.SLO | None, search: bool) -> None:
+def draw(folder: Path, title: str, figure: study.Figure, slo: serving.SLO | None, search: bool) -> None:
     """Draw the CSVs in `folder`: goodput.csv (beside claims.csv, if there is one) of a search.
 
     Of anything else, what `figure` asks for: summary.csv, and requests.csv with the bounds of `slo`. The same CSVs give
@@ -65,7 +65,7 @@ def draw(folder: Path, title: str, figure: schema.Figure, slo: schema.SLO | None
             bars = goodput_bars(read_csv(folder / "goodput.csv"), read_csv(claims) if claims.exists() else None)
             drawn = goodput_figure(bars, title)
         else:
-            plot = plot_of(read_csv(folder / "summary.csv"), figure.metrics, figure.against)
+            plot = plot_of(read_csv(folder / "summary.csv"), figure.metrics or (), figure.against)
             latencies = figure.distributions
             requests = distributions_of(read_csv(folder / "requests.csv"), latencies, slo) if latencies else ()
             drawn = panels_figure(plot, title, requests)

@@ -11,7 +11,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from simserve.report.labels import entry, number, path_name
-from simserve.scenario.schema import SLO
+from simserve.scenario.serving import SLO
 
 MIN_LINE_POINTS = 3
 """Fewer values than this are drawn as bars: a line through two points shows no shape."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -10,17 +10,17 @@ from simserve.memory import Reservation
 from simserve.scenario.errors import ScenarioError
 from simserve.scenario.messages import problems_of
 from simserve.scenario.paths import PathError, set_path
-from simserve.scenario.schema import Scenario
+from simserve.scenario.serving import ServingScenario
+from simserve.scenario.study import Study
 from simserve.spec import nearest
 
-ROOTS = ("model", "hardware", "workload", "slo", "systems")
-"""What may differ from point to point; everything else is about the study as a whole."""
+Kind = TypeVar("Kind", bound=Study)
 
 _KEPT = frozenset({"claims", "sweep"})
 """The large parts that no point changes: checked once, when the scenario is loaded."""
 
 
-def at_point(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
+def at_point(scenario: Kind, point: Mapping[str, Any]) -> Kind:
     """Return the scenario with the value at each dotted path replaced, checked again.
 
     The paths are set in the order given, so that a part can be replaced first and a value inside it then.
@@ -31,7 +31,7 @@ def at_point(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
     raw = scenario.model_dump(exclude_unset=True, exclude=set(_KEPT))
     for path, value in point.items():
         try:
-            _check_root(path)
+            _check_root(path, scenario.VARYING)
             raw = set_path(raw, path, value)
         except PathError as fault:
             raise ScenarioError(scenario.name, [str(fault)]) from None
@@ -44,16 +44,18 @@ def at_point(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
     return moved.model_copy(update={part: getattr(scenario, part) for part in _KEPT & scenario.model_fields_set})
 
 
-def _check_root(path: str) -> None:
+def _check_root(path: str, roots: Sequence[str]) -> None:
     root, _, rest = path.partition(".")
-    if root not in ROOTS:
-        raise PathError(f"{path}: cannot vary from point to point{nearest(root, ROOTS)} What can: {', '.join(ROOTS)}")
+    if root not in roots:
+        raise PathError(f"{path}: cannot vary from point to point{nearest(root, roots)} What can: {', '.join(roots)}")
     if root == "systems" and not rest:
         raise PathError(f"{path}: cannot vary as a whole. Name a system: systems.NAME")
 
 
-def conflicts_of(scenario: Scenario) -> list[str]:
+def conflicts_of(scenario: Study) -> list[str]:
     """Return what the values of a scenario say against each other."""
+    if not isinstance(scenario, ServingScenario):
+        return []
     problems = []
     for name, system in scenario.systems.items():
         if not isinstance(system.memory, Reservation):
@@ -71,7 +73,7 @@ def conflicts_of(scenario: Scenario) -> list[str]:
     return problems
 
 
-def grid(scenario: Scenario, system: str) -> list[dict[str, Any]]:
+def grid(scenario: Study, system: str) -> list[dict[str, Any]]:
     """Return the points of the sweep that a system runs at: all combinations, the first path changing slowest.
 
     Paths into other systems make no difference to this one and are left out of its points. Without a sweep there is one

@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from simserve.request import Request
-from simserve.spec import Count, Name, Positive, Spec, Whole
-from simserve.workload.arrivals import ArrivalSpec
-from simserve.workload.arrivals import Listed as ListedArrivals
-from simserve.workload.lengths import LengthSpec, Tokens
-from simserve.workload.lengths import Listed as ListedLengths
+from simserve.spec import Name, Positive, Spec, Whole
+from simserve.workload.lengths import LengthSpec, Listed, Tokens
 from simserve.workload.streams import Streams
+from simserve.workload.traffic import Traffic
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -64,11 +62,9 @@ class Client(Spec):
     """Its own output lengths, instead of the workload's."""
 
 
-class WorkloadSpec(Spec):
+class WorkloadSpec(Traffic):
     """How many requests arrive, when, how long they are, and who sends them."""
 
-    num_requests: Count
-    arrivals: ArrivalSpec
     prompt_tokens: LengthSpec
     output_tokens: LengthSpec
     max_output_tokens: Tokens | None = None
@@ -83,11 +79,9 @@ class WorkloadSpec(Spec):
         own = [
             getattr(client, field) for client in self.clients.values() for field in ("prompt_tokens", "output_tokens")
         ]
-        for part in (self.arrivals, self.prompt_tokens, self.output_tokens, *own):
-            if isinstance(part, ListedArrivals | ListedLengths):
-                listed = len(part.at_s if isinstance(part, ListedArrivals) else part.values)
-                if listed < self.num_requests:
-                    raise ValueError(f"{listed} listed values are too few for num_requests {self.num_requests}")
+        for part in (self.prompt_tokens, self.output_tokens, *own):
+            if isinstance(part, Listed) and len(part.values) < self.num_requests:
+                raise ValueError(f"{len(part.values)} listed values are too few for num_requests {self.num_requests}")
         return self
 
     def draw(self, streams: Streams) -> Workload:
