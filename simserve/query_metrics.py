@@ -221,7 +221,7 @@ def _before_drift(ballots: Ballots) -> int:
 
 
 def regrets(ballots: Ballots) -> Ints:
-    """Return, query by query, the wrong answers so far beyond those of the model that is right most often at the time."""
+    """Return, query by query, how many more answers were wrong so far than those of the best model at the time."""
     best = np.take_along_axis(ballots.model_correct, ballots.best_model[np.newaxis], axis=0)[0]
     return np.cumsum(best.astype(np.int64) - ballots.correct)
 

@@ -36,7 +36,7 @@ def run(scenario: PredictionScenario, system: str, replication: int = 0) -> Quer
         IntegrityError: the records contradict each other, which is a fault of simserve.
     """
     streams = Streams(scenario.seed, replication)
-    queries = scenario.workload.draw(streams)
+    queries = scenario.queries_for(system).draw(streams)
     chosen = scenario.systems[system]
     slo_s = scenario.slo.latency_s if scenario.slo else math.inf
     if isinstance(chosen, PredictiveSystem):

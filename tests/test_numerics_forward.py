@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simserve.numerics import MINI, ContiguousCache, KVCache, Llama, LlamaConfig, PagedCache, Segment, forward_padded
+from simserve.numerics import (
+    MINI,
+    ContiguousCache,
+    KVCache,
+    Ledger,
+    Llama,
+    LlamaConfig,
+    PagedCache,
+    Segment,
+    forward_padded,
+)
 from simserve.numerics.arrays import Array, Precision
 from simserve.numerics.rotary import frequencies
 
@@ -258,6 +268,22 @@ def test_errors_come_before_anything_is_computed(segments: list[Segment], messag
     with pytest.raises(ValueError, match=message):
         forward_padded(llama, segments, cache) if padded else llama.forward(segments, cache)
     assert [cache.length(request_id) for request_id in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_full_cache_computes_nothing(padded: bool) -> None:
+    # Three blocks of 4. Request 0 has one with 3 tokens in it; 2 more for it and 9 for request 1 need 1 + 3 of the 2 left.
+    llama = model()
+    cache = PagedCache(SMALL, 12, np.float64, block_tokens=4)
+    cache.open(0, 12)
+    cache.open(1, 12)
+    llama.forward([Segment(0, [1, 2, 3])], cache)
+    segments, ledger = [Segment(0, [4, 5]), Segment(1, [1] * 9)], Ledger()
+    with pytest.raises(ValueError, match="KV cache full: needs 4 blocks of 4 tokens, 2 are free"):
+        forward_padded(llama, segments, cache, ledger) if padded else llama.forward(segments, cache, ledger)
+    assert (cache.length(0), cache.length(1), ledger) == (3, 0, Ledger())
+    rest = llama.forward([Segment(0, [4, 5])], cache)
+    assert_close(rest[0], plain_logits(llama, [1, 2, 3, 4, 5])[-1])
 
 
 def test_a_cache_of_another_model_is_refused() -> None:

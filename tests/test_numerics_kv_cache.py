@@ -37,11 +37,10 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int, int]]:
 @settings(deadline=None)
 @given(events=histories(), block_tokens=st.integers(1, 5))
 def test_what_goes_in_comes_out(kind: type[KVCache], events: list[tuple[str, int, int]], block_tokens: int) -> None:
-    cache: KVCache
-    if kind is PagedCache:
-        cache = PagedCache(CONFIG, 3 * 15, block_tokens=block_tokens)  # up to 15 tokens in blocks for 12
-    else:
-        cache = ContiguousCache(CONFIG, 36)
+    # For 3 requests of 12 tokens, which take up to 15 in blocks of 5.
+    cache = (
+        ContiguousCache(CONFIG, 36) if kind is ContiguousCache else PagedCache(CONFIG, 45, block_tokens=block_tokens)
+    )
     empty = cache.free_tokens
     rng = np.random.default_rng(0)
     model: dict[int, list[np.ndarray]] = {}

@@ -14,7 +14,7 @@ from simserve.catalog import Hardware, Model
 from simserve.cost.roofline import Roofline
 from simserve.numerics import MINI, Ledger, Llama, LlamaConfig, Waste, forward_padded, padding
 from simserve.request import Request
-from tests.test_numerics_forward import LECTURE_STEP, SMALL, mixed_step, model
+from tests.test_numerics_forward import SMALL, mixed_step, model
 
 ARCHITECTURES = (
     SMALL.model_copy(update={"max_positions": 256}),
@@ -185,7 +185,3 @@ def test_ledgers_add_up() -> None:
 def test_a_left_out_layer_is_noticed() -> None:
     with pytest.raises(AssertionError, match="a count of 3 over 2 layers leaves a remainder of 1"):
         Ledger(layer_tokens=3).work(2)
-
-
-def test_lecture_step_is_the_one_of_exercise_4() -> None:
-    assert sum(new for new, _ in LECTURE_STEP) == 49

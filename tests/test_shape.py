@@ -1,14 +1,26 @@
 """The JSON Schema for editors: its shorthands, and the shape that error messages look things up in."""
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+from jsonschema import Draft202012Validator
+
+from simserve import strict_yaml
 from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
 from simserve.scenario import json_schema
 from simserve.scenario.serving import ServingScenario
 from simserve.scenario.shape import shape_of
 
 SCHEMA = json_schema()
+WORKLOAD = {"num_requests": 1, "arrivals": {"kind": "burst"}, "prompt_tokens": 1, "output_tokens": 1}
+PROFILE = {"kind": "linear", "a_s": 1, "b_s": 1}
+
+
+def accepts(scenario: Any) -> bool:
+    """Tell whether an editor would find the scenario in order."""
+    return Draft202012Validator(SCHEMA).is_valid(scenario)
 
 
 def short(part: str, key: str) -> list[Any]:
@@ -20,12 +32,31 @@ def short(part: str, key: str) -> list[Any]:
 def test_the_schema_is_plain_json() -> None:
     assert json.loads(json.dumps(SCHEMA)) == SCHEMA
     assert SCHEMA["$schema"].startswith("https://json-schema.org/")
-    assert SCHEMA["additionalProperties"] is False
-    assert set(SCHEMA["required"]) == {"name", "model", "workload", "systems"}
+    serving = SCHEMA["$defs"]["ServingScenario"]
+    assert serving["additionalProperties"] is False
+    assert set(serving["required"]) == {"name", "model", "workload", "systems"}
+
+
+def test_a_scenario_is_checked_by_the_schema_of_its_kind() -> None:
+    whole = {"name": "a", "model": "llama-3-8b", "workload": WORKLOAD, "systems": {"a": {"engine": "continuous"}}}
+    profiles = {"kind": "latency_profile", "name": "a", "target_s": 1, "systems": {"a": {"profile": PROFILE}}}
+    for good in (whole, {**whole, "kind": "serving"}, profiles):
+        assert accepts(good)
+    for bad in (
+        {**whole, "kind": "latency_profile"},
+        {**profiles, "kind": "serving"},
+        {**whole, "kind": "x"},
+        {"name": "a"},
+        {**whole, "target_s": 1},
+    ):
+        assert not accepts(bad)
 
 
 def test_catalog_names() -> None:
-    assert SCHEMA["properties"]["model"]["anyOf"] == [{"enum": list(MODEL_BY_NAME)}, {"$ref": "#/$defs/Model"}]
+    assert SCHEMA["$defs"]["ServingScenario"]["properties"]["model"]["anyOf"] == [
+        {"enum": list(MODEL_BY_NAME)},
+        {"$ref": "#/$defs/Model"},
+    ]
     assert short("Hardware", "gpu") == [{"enum": list(GPU_BY_NAME)}]
 
 
@@ -50,3 +81,8 @@ def test_bounds_have_the_names_of_json_schema() -> None:
     assert SCHEMA["$defs"]["WorkloadSpec"]["properties"]["num_requests"]["minimum"] == 1
     assert shape_of(ServingScenario)["properties"]["seed"]["minimum"] == 0
     assert '"ge":' not in json.dumps(SCHEMA)
+
+
+@pytest.mark.parametrize("path", sorted(Path("scenarios").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_scenarios_are_in_order(path: Path) -> None:
+    assert accepts(strict_yaml.load(path.read_text(encoding="utf-8")))

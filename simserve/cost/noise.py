@@ -41,7 +41,7 @@ class NoNoise(Spec):
         return repeat(1.0)
 
 
-class Normal(_Drawn):
+class NormalNoise(_Drawn):
     """1 + a normal variable; at least 0.01."""
 
     kind: Literal["normal"] = "normal"
@@ -52,7 +52,7 @@ class Normal(_Drawn):
         return np.maximum(1 + self.sigma * rng.standard_normal(size), SMALLEST)
 
 
-class Lognormal(_Drawn):
+class LognormalNoise(_Drawn):
     """A lognormal factor of mean 1."""
 
     kind: Literal["lognormal"] = "lognormal"
@@ -63,7 +63,7 @@ class Lognormal(_Drawn):
         return np.exp(self.sigma * rng.standard_normal(size) - self.sigma**2 / 2)
 
 
-class Exponential(_Drawn):
+class ExponentialNoise(_Drawn):
     """An exponential factor of mean 1: the memoryless service of queueing theory."""
 
     kind: Literal["exponential"] = "exponential"
@@ -72,6 +72,6 @@ class Exponential(_Drawn):
         return rng.standard_exponential(size)
 
 
-_Kinds = Annotated[NoNoise | Normal | Lognormal | Exponential, Field(discriminator="kind")]
+_Kinds = Annotated[NoNoise | NormalNoise | LognormalNoise | ExponentialNoise, Field(discriminator="kind")]
 NoiseSpec = Annotated[_Kinds, BareName]
 """The kinds of noise, told apart by `kind`."""

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from simserve.batch import Batch
 from simserve.catalog import Hardware, NamedModel
 from simserve.columns import FilePath, read_column
-from simserve.cost.linear import Linear as LinearCost
+from simserve.cost.linear import Linear
 from simserve.cost.roofline import Roofline
 from simserve.spec import BareName, Count, Duration, Spec
 
@@ -61,7 +61,7 @@ class LatencyProfile(Spec):
         return largest_within(target_s, self.latency_s)
 
 
-class Linear(LatencyProfile):
+class LinearProfile(LatencyProfile):
     """A straight line, `a_s + b_s * batch`: what the Clipper paper found for many frameworks."""
 
     kind: Literal["linear"] = "linear"
@@ -121,7 +121,7 @@ class _Interpolated(LatencyProfile):
         return latency_s - self.fixed_s
 
 
-class Piecewise(_Interpolated):
+class PiecewiseProfile(_Interpolated):
     """Straight lines between points that are written out."""
 
     kind: Literal["piecewise"] = "piecewise"
@@ -138,7 +138,7 @@ class Piecewise(_Interpolated):
         return self
 
 
-class Measured(_Interpolated):
+class MeasuredProfile(_Interpolated):
     """Straight lines between measured points, from a CSV file."""
 
     kind: Literal["measured"] = "measured"
@@ -164,13 +164,13 @@ class Measured(_Interpolated):
         return self
 
 
-class Decode(LatencyProfile):
+class DecodeProfile(LatencyProfile):
     """One decoding step of a language model: the batch is the sequences that get a token each."""
 
     kind: Literal["decode"] = "decode"
     model: NamedModel
     hardware: Hardware = Hardware()
-    cost: Annotated[Annotated[Roofline | LinearCost, Field(discriminator="kind")], BareName] = Roofline()
+    cost: Annotated[Annotated[Roofline | Linear, Field(discriminator="kind")], BareName] = Roofline()
     context_tokens: Count
     """Past tokens of each sequence, whose KV the step reads."""
 
@@ -189,5 +189,5 @@ class Decode(LatencyProfile):
         return self.latency_s(batch_size) - self.fixed_s
 
 
-ProfileSpec = Annotated[Linear | Piecewise | Measured | Decode, Field(discriminator="kind")]
+ProfileSpec = Annotated[LinearProfile | PiecewiseProfile | MeasuredProfile | DecodeProfile, Field(discriminator="kind")]
 """The latency profiles, told apart by `kind`."""

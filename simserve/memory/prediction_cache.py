@@ -1,7 +1,7 @@
 """The prediction cache: a query that has been answered, or is being answered, is not computed again.
 
-Clipper (NSDI 2017, section 4.2): CLOCK replacement; a repeat of a query under way joins it, and what is under way is never
-evicted.
+Clipper (NSDI 2017, section 4.2): CLOCK replacement; a repeat of a query under way joins it, and what is under way is
+never evicted.
 """
 
 from typing import Literal

@@ -1,5 +1,6 @@
 """Weights of a real checkpoint: a folder as Hugging Face's `LlamaForCausalLM.save_pretrained` writes it."""
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def _shards(folder: Path) -> list[Path]:
 def _read(file: Path, precision: Precision) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of one file by name."""
     try:
-        import safetensors
+        safetensors = importlib.import_module("safetensors")  # by its name: it is optional, and has no types
     except ImportError as fault:
         raise ImportError("reading a checkpoint needs safetensors: pip install 'simserve[checkpoint]'") from fault
     try:

@@ -56,7 +56,7 @@ class LlamaConfig(Spec):
 
 
 MINI = LlamaConfig(layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=160, vocab=256)
-"""107 thousand weights: small enough for thousands of forward passes in a test."""
+"""119 thousand weights: small enough for thousands of forward passes in a test."""
 
 MINI_13M = LlamaConfig(layers=4, hidden=512, heads=8, kv_heads=2, head_dim=64, ffn=1376, vocab=2048)
 """13.2 million weights: big enough that on a CPU, too, reading weights is most of a decode."""

@@ -6,7 +6,7 @@ Time is in iterations of one second. An arrival at the instant an iteration star
 import math
 from collections.abc import Sequence
 
-from simserve.numerics.machine import Generated, Machine, Member, Piece, check_counts
+from simserve.numerics.machine import Generated, Machine, Member, Piece
 from simserve.numerics.model import Llama
 from simserve.numerics.prompt import Prompt
 from simserve.numerics.sampling import Greedy, Sampler
@@ -61,15 +61,18 @@ def generate_continuous(
         model: what computes.
         prompts: requests with their prompts; ids differ.
         max_batch_size: seats.
-        budget_tokens: most tokens of an iteration, prompts and decodes together; decodes go first, and a prompt is
-            computed in chunks where it does not fit (Sarathi-Serve, OSDI 2024). None for no limit.
+        budget_tokens: most tokens of an iteration, prompts and decodes together, at least `max_batch_size`; decodes go
+            first, and a prompt that does not fit is computed in chunks (Sarathi-Serve, OSDI 2024). None for no limit.
         sampler: picks each token out of its logits.
         block_tokens: the size of the pages of the KV cache; None for a contiguous one.
 
     Raises:
-        ValueError: a prompt that the model cannot serve (see `check_prompts`), no seats, or no budget.
+        ValueError: a prompt that the model cannot serve (see `check_prompts`), no seats, or too small a budget.
     """
-    check_counts(budget_tokens=budget_tokens)
+    if budget_tokens is not None and budget_tokens < max_batch_size:
+        raise ValueError(
+            f"budget_tokens ({budget_tokens}) is below max_batch_size ({max_batch_size}): decodes alone could exceed it"
+        )
     machine = Machine(model, prompts, max_batch_size, sampler, block_tokens)
     running: list[Member] = []
     while machine.waiting or running:
@@ -85,7 +88,8 @@ def generate_continuous(
 def _compose(machine: Machine, running: Sequence[Member], budget: float) -> list[Piece]:
     """Return what the next iteration computes: who runs goes on, then newcomers are admitted while the budget lasts.
 
-    A prompt that is cut short uses the budget up, so there is at most one, and it was admitted last.
+    A prompt that is cut short uses the budget up, so there is at most one, and it was admitted last. The budget is no
+    smaller than the seats, so the decodes before it leave it at least one token.
     """
     pieces: list[Piece] = []
     for member in running:
@@ -97,6 +101,6 @@ def _compose(machine: Machine, running: Sequence[Member], budget: float) -> list
 
 def _cut(pieces: list[Piece], member: Member, budget: float) -> int:
     """Add the next piece of a sequence, a decode or as much of its prompt as the budget allows; return its tokens."""
-    new = 1 if member.decoding else int(min(member.outstanding, max(budget, 0)))
+    new = int(min(member.outstanding, budget))
     pieces.append((member, new))
     return new

@@ -18,7 +18,7 @@ class KVCache(ABC):
         """Make an empty cache for `capacity_tokens` tokens of all requests together.
 
         Raises:
-            ValueError: the capacity is no number of at least 1.
+            ValueError: the capacity is below 1.
         """
         if capacity_tokens < 1:
             raise ValueError(f"a KV cache holds at least 1 token, not {capacity_tokens}")

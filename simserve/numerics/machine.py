@@ -70,7 +70,7 @@ class Member:
 
 
 Piece = tuple[Member, int]
-"""Who, and how many tokens of it are computed next."""
+"""Who, and how many tokens of it are computed next: none in the idle seat of one that is done."""
 
 
 class Machine:
@@ -79,7 +79,7 @@ class Machine:
     def __init__(
         self, model: Llama, prompts: Sequence[Prompt], seats: int, sampler: Sampler, block_tokens: int | None
     ) -> None:
-        check_counts(max_batch_size=seats, block_tokens=block_tokens)
+        _check_counts(max_batch_size=seats, block_tokens=block_tokens)
         check_prompts(model.config, prompts)
         self.seats = seats
         self._model = model
@@ -106,7 +106,7 @@ class Machine:
 
     def iterate(self, pieces: Sequence[Piece]) -> None:
         """Run one iteration: one forward pass, and a token for every sequence whose tokens are all computed."""
-        cells = tuple(member.cell(new) for member, new in pieces if new or member.done)
+        cells = tuple(member.cell(new) for member, new in pieces)
         segments = [member.segment(new) for member, new in pieces if new]
         ledger = Ledger()
         logits = self._model.forward(segments, self._cache, ledger)
@@ -141,12 +141,7 @@ def _new_cache(model: Llama, prompts: Sequence[Prompt], seats: int, block_tokens
     return PagedCache(model.config, blocks * block_tokens, model.precision, block_tokens)
 
 
-def check_counts(**counts: int | None) -> None:
-    """Check numbers that are at least 1 where they are given.
-
-    Raises:
-        ValueError: one is not.
-    """
+def _check_counts(**counts: int | None) -> None:
     for name, count in counts.items():
         if count is not None and count < 1:
             raise ValueError(f"{name} must be at least 1, not {count}")

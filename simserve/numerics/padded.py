@@ -44,7 +44,7 @@ class PaddedAttention:
         self._cache = cache
         self._step = step
         self._ledger = ledger
-        new, past = np.array(step.new)[:, np.newaxis, np.newaxis], np.array(step.past)[:, np.newaxis, np.newaxis]
+        new, past = (np.array(tokens)[:, np.newaxis, np.newaxis] for tokens in (step.new, step.past))
         query, key = np.arange(new.max())[:, np.newaxis], np.arange((past + new).max())
         self._hidden = key > past + np.minimum(query, new - 1)
         """[B, L, K]. A query of padding sees what the last real one sees: it must see something, and is thrown away."""

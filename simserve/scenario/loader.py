@@ -14,7 +14,7 @@ from simserve import strict_yaml
 from simserve.scenario.errors import ScenarioError, among
 from simserve.scenario.messages import problems_of, shown
 from simserve.scenario.paths import PathError, set_path
-from simserve.scenario.schema import KINDS
+from simserve.scenario.schema import DEFAULT_KIND, KINDS
 from simserve.scenario.soundness import study_problems
 from simserve.scenario.study import Study
 
@@ -116,7 +116,7 @@ def _overridden(raw: dict[str, Any], overrides: Iterable[str]) -> tuple[dict[str
 
 def _scenario(raw: dict[str, Any], path: Path) -> Study:
     """Return the scenario in `raw`, each part checked by its own schema."""
-    kind = raw.get("kind", "serving")
+    kind = raw.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ScenarioError(str(path), [f"kind: unknown kind {shown(kind)}{among(kind, KINDS)}"])
     raw = _swept_from_folder(raw, path.parent)

@@ -20,7 +20,7 @@ LONGEST = 60
 
 PATTERNS = {
     r"^[A-Za-z0-9_-]+$": "letters, digits, '-' and '_'",
-    r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$": "a dotted path such as workload.arrivals.rate_per_s",
+    r"^[A-Za-z0-9_-]+(\.([A-Za-z0-9_-]+|\*))*$": "a dotted path such as workload.arrivals.rate_per_s",
     r"^[a-z0-9.-]+(/[A-Za-z0-9._-]+)*$": "lower-case letters, digits, '.' and '-', and further parts behind '/'",
 }
 """What the patterns of names mean."""

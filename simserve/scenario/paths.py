@@ -16,6 +16,10 @@ CATALOGS: dict[str, Mapping[str, Model | GPU]] = {"model": MODEL_BY_NAME, "gpu":
 """Where a bare name stands for an entry of the catalog, not for a kind."""
 
 
+EVERY = "*"
+"""Stands for every system."""
+
+
 class PathError(ValueError):
     """A path that leads nowhere; the message starts with the place where it stops."""
 
@@ -39,7 +43,7 @@ def split(dotted: str) -> list[str]:
 def set_path(raw: Mapping[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     """Return a copy of the scenario with the value at the path; what the path does not touch is shared.
 
-    Mappings missing on the way are created, and shorthands are written out: a bare name as `{kind: name}`, a bare
+    `systems.*` is every system. Mappings missing on the way are created, and shorthands are written out: a bare name as `{kind: name}`, a bare
     number as a constant length, the name of a model or GPU as its entry in the catalog.
 
     Raises:
@@ -47,8 +51,19 @@ def set_path(raw: Mapping[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     """
     keys = split(dotted)
     if keys[0] == "systems" and len(keys) > 1:
+        if keys[1] == EVERY:
+            return _in_every_system(raw, keys[2:], value)
         _check_system(raw.get("systems"), keys[1])
     changed: dict[str, Any] = _with(raw, keys, value, ())
+    return changed
+
+
+def _in_every_system(raw: Mapping[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+    if not keys:
+        raise PathError(f"systems.{EVERY}: is every system as a whole; name what in them")
+    changed: dict[str, Any] = dict(raw)
+    for name in raw.get("systems") or ():
+        changed = _with(changed, ["systems", name, *keys], value, ())
     return changed
 
 

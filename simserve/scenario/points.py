@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from simserve.memory import Reservation
 from simserve.scenario.errors import ScenarioError
 from simserve.scenario.messages import problems_of
-from simserve.scenario.paths import PathError, set_path
+from simserve.scenario.paths import EVERY, PathError, set_path
 from simserve.scenario.serving import ServingScenario
 from simserve.scenario.study import Study
 from simserve.spec import nearest
@@ -86,7 +86,7 @@ def grid(scenario: Study, system: str) -> list[dict[str, Any]]:
 def matters_to(system: str, path: str) -> bool:
     """Return whether a swept path can make a difference to a system."""
     root, *inner = path.split(".")
-    return root != "systems" or inner[:1] == [system]
+    return root != "systems" or inner[:1] in ([system], [EVERY])
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from simserve.scenario.study import Choice, Promise, TrafficStudy
 from simserve.scheduling import AIMD, ControllerSpec, Exp3, SelectionSpec, Single
 from simserve.scheduling.controller import Fixed
 from simserve.spec import BareName, Count, Duration, Name, Positive, Spec, Whole
-from simserve.workload import QuerySpec
+from simserve.workload import ArrivalSpec, QuerySpec
 
 Speeds = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
 
@@ -42,7 +42,14 @@ class ModelSpec(Spec):
         return (1.0,) * self.replicas if isinstance(self.replicas, int) else self.replicas
 
 
-class PredictiveSystem(ModelSpec):
+class _System(Spec):
+    """What both kinds of system have."""
+
+    arrivals: ArrivalSpec | None = None
+    """When its queries arrive, instead of the workload's arrivals: a load of its own."""
+
+
+class PredictiveSystem(ModelSpec, _System):
     """One model, its workers, and perhaps a cache of predictions before them."""
 
     engine: Literal["predictive"] = "predictive"
@@ -65,7 +72,7 @@ class Member(ModelSpec):
     drift: Drift | None = None
 
 
-class EnsembleSystem(Spec):
+class EnsembleSystem(_System):
     """Several models, and a selection layer that sends each query to one or more of them."""
 
     engine: Literal["ensemble"] = "ensemble"
@@ -123,6 +130,21 @@ class PredictionScenario(TrafficStudy):
     settle_batches: Annotated[int, Whole, Field(ge=0)] = 100
     """Batches after the start and after the end of a disturbance in which a controller finds its size: `late_share` and
     the like leave them out."""
+
+    def queries_for(self, system: str) -> QuerySpec:
+        """Return the workload as a system sees it.
+
+        Raises:
+            ValueError: the system's own arrivals are too few.
+        """
+        arrivals = self.systems[system].arrivals
+        return self.workload if arrivals is None else QuerySpec(**{**dict(self.workload), "arrivals": arrivals})
+
+    @model_validator(mode="after")
+    def _arrivals_suffice(self) -> Self:
+        for name in self.systems:
+            self.queries_for(name)
+        return self
 
     @model_validator(mode="after")
     def _controllers_have_a_target(self) -> Self:

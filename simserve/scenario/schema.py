@@ -5,6 +5,8 @@ from simserve.scenario.profile import LatencyProfileScenario
 from simserve.scenario.serving import ServingScenario
 from simserve.scenario.study import Study
 
+DEFAULT_KIND = "serving"
+
 KINDS: dict[str, type[Study]] = {
     "serving": ServingScenario,
     "prediction": PredictionScenario,

@@ -6,6 +6,7 @@ from typing import Any
 from simserve.scenario.claims import Claim, Operand
 from simserve.scenario.errors import ScenarioError, among
 from simserve.scenario.messages import shown
+from simserve.scenario.paths import EVERY
 from simserve.scenario.points import at_point, conflicts_of, distinct, grid, matters_to
 from simserve.scenario.study import Study, TrafficStudy
 
@@ -28,12 +29,18 @@ def _sweep_problems(scenario: Study) -> list[str]:
     ]
     paths = list(scenario.sweep)
     problems += [
-        f"sweep.{inner}: is overwritten by {outer}, which comes after it: give {outer} first"
+        f"sweep.{inner}: is overwritten by {outer}, which comes after it"
         for i, inner in enumerate(paths)
         for outer in paths[i + 1 :]
-        if inner.startswith(f"{outer}.")
+        if _overwrites(outer, inner)
     ]
     return list(dict.fromkeys(problems))
+
+
+def _overwrites(later: str, earlier: str) -> bool:
+    """Whether setting one path undoes what setting the other did before."""
+    pairs = zip(later.split("."), earlier.split("."), strict=False)
+    return later.count(".") <= earlier.count(".") and all(a == b or EVERY in (a, b) for a, b in pairs)
 
 
 def _grid_problems(scenario: Study) -> list[str]:

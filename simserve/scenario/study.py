@@ -9,8 +9,8 @@ from simserve.scenario.claims import Claim
 from simserve.spec import Count, Fraction, Name, Positive, Spec, Whole
 from simserve.workload import Traffic
 
-DottedPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
-"""A place in the scenario: `workload.arrivals.rate_per_s`."""
+DottedPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+(\.([A-Za-z0-9_-]+|\*))*$")]
+"""A place in the scenario: `workload.arrivals.rate_per_s`; `systems.*` is every system."""
 
 
 class Search(Spec):

@@ -44,14 +44,18 @@ class _Exponential:
     def __init__(self, models: int, learning_rate: float) -> None:
         self._rate = learning_rate
         self._logs = [0.0] * models
-
-    @property
-    def weights(self) -> list[float]:
+        self.weights = [1 / models] * models
         """How much each model counts."""
+
+    def _charge(self, model: int, loss: float) -> None:
+        self._logs[model] -= self._rate * loss
+
+    def _weigh(self) -> None:
+        """Bring the weights up to date with the losses."""
         highest = max(self._logs)
         raw = [math.exp(log - highest) for log in self._logs]
         total = sum(raw)
-        return [weight / total for weight in raw]
+        self.weights = [weight / total for weight in raw]
 
 
 class Exp3(Spec):
@@ -81,7 +85,8 @@ class Exp3Policy(_Exponential):
     def learn(self, choice: Choice, losses: Mapping[int, float]) -> None:
         """Charge the model that was asked, the more the less likely it was to be asked."""
         for model, loss in losses.items():
-            self._logs[model] -= self._rate * loss / choice.chance
+            self._charge(model, loss / choice.chance)
+        self._weigh()
 
 
 class Exp4(Spec):
@@ -105,7 +110,8 @@ class Exp4Policy(_Exponential):
     def learn(self, choice: Choice, losses: Mapping[int, float]) -> None:
         """Charge every model for its loss."""
         for model, loss in losses.items():
-            self._logs[model] -= self._rate * loss
+            self._charge(model, loss)
+        self._weigh()
 
 
 class Single(Spec):

@@ -54,14 +54,14 @@ class Zipf(Spec):
         return keys
 
 
-KeySpec = Annotated[Annotated[Distinct | Zipf, Field(discriminator="kind")], BareName]
+PopularitySpec = Annotated[Annotated[Distinct | Zipf, Field(discriminator="kind")], BareName]
 """What queries ask, told apart by `kind`."""
 
 
 class QuerySpec(Traffic):
     """How many queries arrive, when, and what they ask."""
 
-    keys: KeySpec = Distinct()
+    popularity: PopularitySpec = Distinct()
     deadline_s: Positive | None = None
     """Seconds from its arrival until a query is dropped if no worker has taken it up."""
 
@@ -71,6 +71,6 @@ class QuerySpec(Traffic):
         patience_s = np.inf if self.deadline_s is None else self.deadline_s
         return Queries(
             arrival_s=arrival_s,
-            key=self.keys.sample(self.num_requests, streams.generator("keys")),
+            key=self.popularity.sample(self.num_requests, streams.generator("keys")),
             deadline_s=arrival_s + patience_s,
         )

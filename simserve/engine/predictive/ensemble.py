@@ -1,7 +1,7 @@
 """The selection layer: sends each query to one or more models, answers with what has come in, learns from feedback.
 
-Clipper (Crankshaw et al., NSDI 2017, section 5): Exp3 and Exp4; straggler mitigation answers at a deadline with the votes
-that are there.
+Clipper (Crankshaw et al., NSDI 2017, section 5): Exp3 and Exp4; straggler mitigation answers at a deadline with the
+votes that are there.
 """
 
 import math
@@ -59,7 +59,7 @@ class Ensemble:
         """See a query from its arrival to its answer."""
         choice = self._selection.choose()
         votes = [self._inboxes[model].send(query) for model in choice.models]
-        everyone = self._clock.all_of(votes)
+        everyone = votes[0] if len(votes) == 1 else self._clock.all_of(votes)
         timed = self._deadline_s < math.inf
         yield everyone | self._clock.at(arrival_s + self._deadline_s) if timed else everyone
         arrived = [model for model, vote in zip(choice.models, votes, strict=True) if vote.triggered]
