@@ -1,7 +1,7 @@
 """YAML read strictly, by the YAML 1.2 core schema on PyYAML: no surprises in what a scalar means.
 
-`1e3` is a number, `no` and `on` are strings, `1:30` and dates are strings, and a key given twice is an error. Of YAML 1.1
-only `<<: *anchor` is kept: a mapping that differs from another in a few keys is common in scenarios.
+`1e3` is a number, `no` and `on` are strings, `1:30` and dates are strings, and a key given twice is an error. Of YAML
+1.1 only `<<: *anchor` is kept: a mapping that differs from another in a few keys is common in scenarios.
 """
 
 import re

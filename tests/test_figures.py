@@ -308,7 +308,7 @@ def test_distributions_need_the_table_of_requests() -> None:
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"metrics": []}, "give at least one of metrics and distributions"),
+        ({"metrics": []}, "give at least one of metrics, distributions and curves"),
         ({"metrics": [], "distributions": ["ttft_s"], "against": "ttft_p50_s"}, "against needs metrics"),
     ],
 )

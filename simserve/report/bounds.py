@@ -61,8 +61,8 @@ def draw_bound_of_bars(axes: Axes, panel: Panel, row: float) -> None:
     text = bound_text(panel, "x", low, high)
     if not low <= panel.bound <= high:
         left = panel.bound < low
-        place: Any = (0.01 if left else 0.99, row)
-        axes.text(*place, text, transform=axes.get_yaxis_transform(), **LABEL | {"ha": "left" if left else "right"})
+        beyond = LABEL | {"transform": axes.get_yaxis_transform(), "ha": "left" if left else "right"}
+        axes.text(0.01 if left else 0.99, row, text, **beyond)
         return
     axes.axvline(panel.bound, **LINE)
     right = (axes.transScale + axes.transLimits).transform((panel.bound, row))[0] < 0.7

@@ -14,7 +14,6 @@ from unicodedata import east_asian_width
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.gridspec import SubplotSpec
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -22,7 +21,7 @@ from matplotlib.text import Annotation
 
 from simserve.report.bounds import BoundLabel, draw_bound
 from simserve.report.callouts import place_along, place_beside
-from simserve.report.labels import label, number, path_label
+from simserve.report.labels import label, name_and_unit, number, path_label
 from simserve.report.panels import (
     REFERENCE,
     draw_against,
@@ -56,7 +55,7 @@ TITLE_CHARACTERS = 95
 PANEL_COLUMNS = 2
 PANEL_IN = 2.9
 CELL_COLUMNS = 3
-CELL_IN = 1.4
+CELL_IN = 1.6
 CELL_MARGIN_IN = 0.7
 """Of the title above cells and the name of the axis below."""
 LEGEND_ROW_IN = 0.22
@@ -66,8 +65,8 @@ DPI = 150
 def draw(folder: Path, title: str, figure: study.Figure, slo: serving.SLO | None, search: bool) -> None:
     """Draw the CSVs in `folder`: goodput.csv (beside claims.csv, if there is one) of a search.
 
-    Of anything else, what `figure` asks for: summary.csv, requests.csv with the bounds of `slo`, and large tables, which
-    may be missing. The same CSVs give the same bytes.
+    Of anything else, what `figure` asks for: summary.csv, requests.csv with the bounds of `slo`, and large tables, of
+    which any may be missing. The same CSVs give the same bytes.
 
     Raises:
         OSError: a CSV is missing, or a figure cannot be written.
@@ -145,19 +144,18 @@ def panels_figure(
 ) -> Figure:
     """Draw a panel for each distribution, each kind of traces and each metric, and one legend for all of them."""
     drawing = _Drawing(plot, distributions, traces)
-    rows = _rows([*distributions, *traces, *plot.panels])
-    heights = [max(drawing.height_in(panel) for panel in row) for row in rows]
+    blocks = _blocks([*distributions, *traces, *plot.panels])
+    heights = [sum(drawing.heights_in(block)) for block in blocks]
     ends_title = f"at the ends of lines: {path_label(plot.swept)}" if plot.against and plot.swept else ""
     handles = drawing.handles
     legend_rows = math.ceil(len(handles) / _num_legend_columns(handles)) + bool(ends_title)
     figure = _figure(0.8 + sum(heights) + LEGEND_ROW_IN * max(legend_rows - 1, 0), title)
-    columns = max(map(len, rows))
-    grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
-    for place, row in enumerate(rows):
-        alone = len(row) == 1 and (place < len(rows) - 1 or _is_wide(row[0]))
-        for column, panel in enumerate(row):
-            at = grid[place, :] if alone else grid[place, column]
-            drawing.draw(figure, at, panel, WIDTH_IN if alone else WIDTH_IN / columns)
+    if len(blocks) == 1 and not _is_wide(blocks[0][0]):
+        drawing.draw(figure, blocks[0])
+    else:  # on figures of their own, for the names beside bars would make room beside all that is above them
+        grid = figure.add_gridspec(len(blocks), 1, height_ratios=heights)
+        for place, block in enumerate(blocks):
+            drawing.draw(figure.add_subfigure(grid[place]), block)
     if handles:
         columns = _num_legend_columns(handles)
         figure.legend(handles=handles, loc="outside lower center", ncols=columns, title=ends_title or None)
@@ -169,18 +167,19 @@ Shown = Distribution | Traces | Panel
 
 
 def _is_wide(panel: Shown) -> bool:
-    """Tell whether a panel takes a row for itself."""
+    """Tell whether a panel takes all the width for itself."""
     return isinstance(panel, Traces) and len(panel.cells) > 1
 
 
-def _rows(panels: Sequence[Shown]) -> list[list[Shown]]:
-    rows: list[list[Shown]] = []
+def _blocks(panels: Sequence[Shown]) -> list[list[Shown]]:
+    """Return the panels in their order: each wide one is a block of its own, others that follow each other are one."""
+    blocks: list[list[Shown]] = []
     for panel in panels:
-        if rows and len(rows[-1]) < PANEL_COLUMNS and not _is_wide(panel) and not _is_wide(rows[-1][0]):
-            rows[-1].append(panel)
+        if blocks and not _is_wide(panel) and not _is_wide(blocks[-1][0]):
+            blocks[-1].append(panel)
         else:
-            rows.append([panel])
-    return rows
+            blocks.append([panel])
+    return blocks
 
 
 class _Drawing:
@@ -194,20 +193,30 @@ class _Drawing:
         self.handles = _handles(plot, distributions, traces, self._looks)
         """What the legend has."""
 
-    def height_in(self, panel: Shown) -> float:
-        """Return how high a panel is."""
+    def heights_in(self, block: Sequence[Shown]) -> list[float]:
+        """Return how high each row of a block is."""
+        heights = [self._height_in(panel) for panel in block]
+        return [max(heights[start : start + PANEL_COLUMNS]) for start in range(0, len(heights), PANEL_COLUMNS)]
+
+    def _height_in(self, panel: Shown) -> float:
         if isinstance(panel, Panel):
             return _metric_height_in(self._plot)
         if isinstance(panel, Traces) and _is_wide(panel):
             return CELL_MARGIN_IN + CELL_IN * math.ceil(len(panel.cells) / _num_cell_columns(panel))
         return PANEL_IN
 
-    def draw(self, figure: Figure, place: SubplotSpec, panel: Shown, width_in: float) -> None:
-        """Draw a panel at its place."""
-        if isinstance(panel, Traces) and _is_wide(panel):
-            _draw_cells(figure.add_subfigure(place), panel, self._looks)
+    def draw(self, figure: Figure | SubFigure, block: Sequence[Shown]) -> None:
+        """Draw a block on a figure of its own."""
+        first = block[0]
+        if isinstance(first, Traces) and _is_wide(first):
+            _draw_cells(figure, first, self._looks)
             return
-        axes = figure.add_subplot(place)
+        columns, heights = min(PANEL_COLUMNS, len(block)), self.heights_in(block)
+        grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+        for place, panel in enumerate(block):
+            self._draw_panel(figure.add_subplot(grid[place]), panel, WIDTH_IN / columns)
+
+    def _draw_panel(self, axes: Axes, panel: Shown, width_in: float) -> None:
         if isinstance(panel, Distribution):
             draw_distribution(axes, panel, self._looks, width_in)
         elif isinstance(panel, Traces):
@@ -254,7 +263,7 @@ def _num_cell_columns(panel: Traces) -> int:
     return cells if cells <= CELL_COLUMNS else 2 if cells == 4 else CELL_COLUMNS
 
 
-def _draw_cells(figure: SubFigure, panel: Traces, looks: Mapping[str, Look]) -> None:
+def _draw_cells(figure: Figure | SubFigure, panel: Traces, looks: Mapping[str, Look]) -> None:
     """Draw traces that would hide each other apart, on axes that can be compared."""
     cells, columns = panel.cells, _num_cell_columns(panel)
     figure.suptitle(traces_title(panel), fontsize=STYLE["axes.titlesize"])
@@ -312,16 +321,20 @@ def _handles(
     series, curves = _series(plot), _curves(distributions)
     together = {trace.label for panel in traces for cell in panel.cells if len(cell) > 1 for trace in cell}
     alone = {trace.label for panel in traces if len(panel.traces) == 1 for trace in panel.traces}
+    jagged = {trace.label for panel in traces for trace in panel.traces if trace.line.jagged}
     marked = plot.lines or plot.against is not None
     handles: list[Line2D | Patch] = []
     for name, look in looks.items():
         with_marker = marked and name in series
         if with_marker or name in curves or name in together | alone:
             marker = look.marker if with_marker else ""
-            handles.append(Line2D([], [], color=look.colour, marker=marker, linestyle=look.dashes, label=name))
+            dashes = look.dashes if with_marker or name in curves or name not in jagged else "-"
+            handles.append(Line2D([], [], color=look.colour, marker=marker, linestyle=dashes, label=name))
         elif plot.swept and name in series:
             handles.append(Patch(color=look.colour, alpha=0.85, label=name))
-    references = dict.fromkeys(label(panel.reference) for panel in traces if panel.reference and panel.references)
+    references = dict.fromkeys(
+        name_and_unit(panel.reference)[0] for panel in traces if panel.reference and panel.references
+    )
     return handles + [Line2D([], [], color="black", label=name, **REFERENCE) for name in references]
 
 

@@ -39,7 +39,7 @@ Looks = Mapping[str, Look]
 
 TITLE_CHARACTERS_PER_IN = 10
 
-REFERENCE: Any = {"linestyle": (0, (5, 2.5)), "lw": 0.9, "zorder": 3}
+REFERENCE: Any = {"linestyle": (0, (5, 2.5)), "lw": 0.9}
 """How references are drawn."""
 
 BOUND_ROW = 0.9
@@ -234,7 +234,7 @@ def draw_traces(axes: Axes, panel: Traces, looks: Looks, width_in: float) -> Non
         return
     for index, trace in enumerate(panel.traces):
         look = looks[trace.label]
-        _draw_trace(axes, trace, look, dashes=not trace.jagged, freshness=_freshness(index, len(panel.traces)))
+        _draw_trace(axes, trace, look, dashes=not trace.line.jagged, freshness=_freshness(index, len(panel.traces)))
     for reference in panel.references:
         alone = len(reference.owners) == 1 < len(panel.traces)
         _draw_reference(axes, reference.line, looks[reference.owners[0]].colour if alone else "black")
@@ -254,7 +254,7 @@ def draw_cell(axes: Axes, panel: Traces, traces: Sequence[Trace], looks: Looks, 
 
 
 def _draw_trace(axes: Axes, trace: Trace, look: Look, *, dashes: bool, freshness: float) -> None:
-    width = (0.9 if trace.jagged else 1.3) + 0.9 * freshness
+    width = (0.7 if trace.line.jagged else 1.3) + 0.9 * freshness
     axes.plot(
         trace.line.x,
         trace.line.y,
@@ -267,7 +267,9 @@ def _draw_trace(axes: Axes, trace: Trace, look: Look, *, dashes: bool, freshness
 
 
 def _draw_reference(axes: Axes, line: Line, colour: str) -> None:
-    axes.plot(line.x, line.y, drawstyle="steps-post" if line.steps else "default", color=colour, **REFERENCE)
+    place = 1.9 if line.jagged else 3  # a line of matplotlib's is at 2
+    drawstyle: Any = "steps-post" if line.steps else "default"
+    axes.plot(line.x, line.y, drawstyle=drawstyle, color=colour, zorder=place, **REFERENCE)
 
 
 def _trace_axes(axes: Axes, panel: Traces) -> None:
@@ -278,13 +280,10 @@ def _trace_axes(axes: Axes, panel: Traces) -> None:
     left, right = min(x), max(x)
     margin = 0.01 * (right - left) or 1.0
     scale(axes, "x", (left - margin, right + margin), log=False)
-    unit = name_and_unit(panel.y)[1]
     if reads_as_share(panel.y, "", y):
         axes.set_ylim(0, SHARES_END)
         axes.set_yticks(SHARES)
         axes.yaxis.set_major_formatter(plain)
-    elif unit == "s" and times_span_decades(y):
-        scale(axes, "y", (min(y) / 1.3, 1.3 * max(y)), log=True)
     else:
         start = 1.06 * min(*y, 0.0)
         scale(axes, "y", (start, 1.06 * max(*y, 0.0) or float(start == 0)), log=False)

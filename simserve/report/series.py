@@ -26,8 +26,8 @@ MAX_CURVES = 10
 MAX_TRACES = 12
 """More traces than this are too many even where each has axes of its own."""
 
-MAX_JAGGED = 2
-"""More jagged traces than this on the same axes hide each other."""
+MAX_TOGETHER = 2
+"""More traces than this do not share axes if one of them is jagged: it would hide the others."""
 
 JAGGED_TRAVEL = 5
 """What goes up and down by more than so many times its range in all is jagged."""
@@ -171,6 +171,11 @@ class Line:
         """Whether it goes in steps: between two whole numbers there is nothing."""
         return all(value.is_integer() for value in self.y)
 
+    @property
+    def jagged(self) -> bool:
+        """Whether it goes up and down so much that it fills an area."""
+        return bool(np.abs(np.diff(self.y)).sum() > JAGGED_TRAVEL * np.ptp(self.y))
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -181,7 +186,6 @@ class Trace:
     """The swept values, model and replica in words; empty if the system has no other."""
     line: Line
     reference: Line | None
-    jagged: bool
 
     @property
     def label(self) -> str:
@@ -215,7 +219,7 @@ class Traces:
     @property
     def cells(self) -> tuple[tuple[Trace, ...], ...]:
         """Those that share axes: all, unless they would hide each other; then each has its own, or each system has."""
-        if sum(trace.jagged for trace in self.traces) <= MAX_JAGGED:
+        if len(self.traces) <= MAX_TOGETHER or not any(trace.line.jagged for trace in self.traces):
             return (self.traces,)
         if len(self.traces) <= MAX_TRACES:
             return tuple((trace,) for trace in self.traces)
@@ -436,7 +440,7 @@ def traces_of(table: pd.DataFrame | None, asked: Curves) -> Traces:
         if not len(x):
             continue
         own = _pairs_of(rows, asked.x, asked.reference) if asked.reference else (x[:0], y[:0])
-        trace = Trace(system, words, _line(x, y), _line(*own) if len(own[0]) else None, _is_jagged(y))
+        trace = Trace(system, words, _line(x, y), _line(*own) if len(own[0]) else None)
         traces.append(trace)
         if trace.reference:
             references.append((trace.label, *own))
@@ -450,8 +454,8 @@ def _trace_cases(table: pd.DataFrame) -> tuple[list[Case], str]:
     only = []
     for paths in (varied, [name for name in parts if name == "replica"]):
         if paths and _num_cases(table, [*varied, *parts]) > MAX_TRACES:
-            table, words = _first_of(table, paths)
-            only.append(words)
+            table, kept = _first_of(table, paths)
+            only.append(kept)
             varied = _varied(table, varied)
     cases = []
     for system, point, rows in _cases(table, varied):
@@ -468,10 +472,6 @@ def _pairs_of(rows: pd.DataFrame, x: str, y: str) -> tuple[Floats, Floats]:
     there = np.flatnonzero(np.isfinite(across) & np.isfinite(up))
     order = there[np.argsort(across[there], kind="stable")]
     return across[order], up[order]
-
-
-def _is_jagged(y: Floats) -> bool:
-    return bool(np.abs(np.diff(y)).sum() > JAGGED_TRAVEL * np.ptp(y))
 
 
 def _line(x: Floats, y: Floats) -> Line:

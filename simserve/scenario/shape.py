@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
+from simserve.numerics import CONFIG_BY_NAME
 from simserve.scenario.schema import DEFAULT_KIND, KINDS
 
 Shape = dict[str, Any]
@@ -15,7 +16,7 @@ Shape = dict[str, Any]
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 """Bounds that pydantic leaves under its own names where a validator stands before them, as JSON Schema names them."""
 
-CATALOGS = {"Model": list(MODEL_BY_NAME), "GPU": list(GPU_BY_NAME)}
+CATALOGS = {"Model": list(MODEL_BY_NAME), "GPU": list(GPU_BY_NAME), "LlamaConfig": list(CONFIG_BY_NAME)}
 """What a name may stand for, by the class it stands for."""
 
 NAMED = ("Operand",)

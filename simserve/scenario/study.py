@@ -84,6 +84,8 @@ class Study(Spec):
     """The measures that a figure shows which names none."""
     TABLES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """The columns of the large tables, by table."""
+    MACHINE_DEPENDENT: ClassVar[tuple[str, ...]] = ()
+    """Measures of wall time: another machine, or another run, gives others."""
     VARYING: ClassVar[tuple[str, ...]] = ("systems",)
     """The top-level keys whose values may differ from point to point; the others are about the study as a whole."""
 
