@@ -43,6 +43,7 @@ def publish(
             quick=quick,
             wall_s=time.perf_counter() - started_s,
             started_at=started_at,
+            machine_dependent=scenario.MACHINE_DEPENDENT,
         )
     return tables
 

@@ -113,5 +113,5 @@ def _conclusions(scenario: Study, results: Sequence[Result], swept: Sequence[str
     names = list(results[0].measures)
     conclusions = {"summary": summarise(_measures(results, swept, names), ["system", *swept], names)}
     if scenario.claims:
-        conclusions["claims"] = judge(scenario.claims, results)
+        conclusions["claims"] = judge(scenario.claims, results, scenario.MACHINE_DEPENDENT)
     return conclusions

@@ -26,6 +26,9 @@ POINTS_PER_IN = 72
 BOUND_GAP_POINTS = 3
 """From a bound to its label."""
 
+MARKER_POINTS = 4
+"""How far a mark goes beyond the line that it is on."""
+
 PLACES = 15
 """How many places along a bound are tried for its label."""
 
@@ -56,13 +59,14 @@ def place_beside(axes: Axes, labels: Sequence[Annotation], dpi: float) -> None:
 
 def place_along(axes: Axes, labels: Sequence[BoundLabel], dpi: float) -> None:
     """Move labels along their bounds, to either side; the figure must have been laid out at `dpi`."""
-    lines = _along_lines(axes)
+    lines, marker = _along_lines(axes), MARKER_POINTS * dpi / POINTS_PER_IN
+    inside = axes.bbox.padded(marker)
     for label in labels:
         written = label.text
         others = [text.get_window_extent() for text in axes.texts if text is not written]
         box = written.get_window_extent()
         moved = [box.translated(*move) for move in _moves_along(axes, box, label.axis, dpi / POINTS_PER_IN)]
-        _, best = min((_hidden(there, lines, others, axes.bbox), i) for i, there in enumerate(moved))
+        _, best = min((_hidden(there.padded(marker), lines, others, inside), i) for i, there in enumerate(moved))
         x, y = (moved[best].x0 - box.x0) * POINTS_PER_IN / dpi, (moved[best].y0 - box.y0) * POINTS_PER_IN / dpi
         written.set_position((x, y))
 

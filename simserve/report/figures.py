@@ -321,14 +321,14 @@ def _handles(
     series, curves = _series(plot), _curves(distributions)
     together = {trace.label for panel in traces for cell in panel.cells if len(cell) > 1 for trace in cell}
     alone = {trace.label for panel in traces if len(panel.traces) == 1 for trace in panel.traces}
-    jagged = {trace.label for panel in traces for trace in panel.traces if trace.line.jagged}
+    smooth = {trace.label for panel in traces for trace in panel.traces if not trace.line.jagged}
     marked = plot.lines or plot.against is not None
     handles: list[Line2D | Patch] = []
     for name, look in looks.items():
         with_marker = marked and name in series
         if with_marker or name in curves or name in together | alone:
             marker = look.marker if with_marker else ""
-            dashes = look.dashes if with_marker or name in curves or name not in jagged else "-"
+            dashes = look.dashes if with_marker or name in curves or name in smooth else "-"
             handles.append(Line2D([], [], color=look.colour, marker=marker, linestyle=dashes, label=name))
         elif plot.swept and name in series:
             handles.append(Patch(color=look.colour, alpha=0.85, label=name))
