@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from simserve.spec import BareName, Count, NonNegative, Spec, nearest
+from simserve.spec import BareName, Count, FilePath, NonNegative, Spec, nearest
 
 MOST_TOKENS = 10_000_000
 """The longest length there is: hundreds of times the longest context of today's models."""
@@ -127,15 +127,9 @@ class Empirical(Lengths):
     values: Annotated[tuple[Tokens, ...], Field(strict=False)] = ()
     weights: Annotated[tuple[NonNegative, ...], Field(strict=False)] = ()
     """Relative frequency of each value; equal where left out."""
-    path: str | None = None
+    path: FilePath | None = None
     """A CSV file with a header; relative paths start at the scenario's folder."""
     column: str | None = None
-
-    @field_validator("path")
-    @classmethod
-    def _from_scenario_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
-        folder = (info.context or {}).get("folder")
-        return str(Path(folder, path)) if path and folder else path
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
