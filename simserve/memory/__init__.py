@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from simserve.memory.base import Memory
+from simserve.memory.block_tables import BlockTables
+from simserve.memory.prefix import BlockPrefix, PrefixCache, PrefixSpec, RadixPrefix
 from simserve.memory.reservation import Reservation
 from simserve.memory.unlimited import Unlimited
 from simserve.spec import BareName
@@ -12,4 +14,14 @@ from simserve.spec import BareName
 MemorySpec = Annotated[Annotated[Reservation | Unlimited, Field(discriminator="kind")], BareName]
 """The memory managers, told apart by `kind`. Each builds a `Memory` with `manager(capacity_tokens)`."""
 
-__all__ = ["Memory", "MemorySpec", "Reservation", "Unlimited"]
+__all__ = [
+    "BlockPrefix",
+    "BlockTables",
+    "Memory",
+    "MemorySpec",
+    "PrefixCache",
+    "PrefixSpec",
+    "RadixPrefix",
+    "Reservation",
+    "Unlimited",
+]
