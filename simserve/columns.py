@@ -1,24 +1,13 @@
-"""Columns of CSV files that scenarios name, and the paths of such files."""
+"""Columns of the CSV files that scenarios name."""
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import AfterValidator, ValidationInfo
 
 from simserve.spec import nearest
-
-
-def _from_scenario_folder(path: str, info: ValidationInfo) -> str:
-    folder = (info.context or {}).get("folder")
-    return str(Path(folder, path)) if folder else path
-
-
-FilePath = Annotated[str, AfterValidator(_from_scenario_folder)]
-"""A file; relative paths start at the scenario's folder."""
 
 
 @lru_cache(maxsize=32)

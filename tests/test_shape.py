@@ -23,10 +23,17 @@ def accepts(scenario: Any) -> bool:
     return Draft202012Validator(SCHEMA).is_valid(scenario)
 
 
+def alternatives(part: str, key: str) -> list[Any]:
+    """Return what may stand at a key of a part, the written-out mapping last; `or null` is left out."""
+    node = SCHEMA["$defs"][part]["properties"][key]
+    options = [option for option in node["anyOf"] if option != {"type": "null"}]
+    found: list[Any] = options if len(options) > 1 else options[0]["anyOf"]
+    return found
+
+
 def short(part: str, key: str) -> list[Any]:
     """Return the alternatives to a written-out mapping at a key of a part."""
-    alternatives: list[Any] = SCHEMA["$defs"][part]["properties"][key]["anyOf"][:-1]
-    return alternatives
+    return alternatives(part, key)[:-1]
 
 
 def test_the_schema_is_plain_json() -> None:
@@ -70,10 +77,12 @@ def test_bare_names_of_what_needs_nothing_more() -> None:
 def test_bare_numbers_are_lengths() -> None:
     *_, number = short("WorkloadSpec", "output_tokens")
     assert (number["type"], number["minimum"]) == ("integer", 1)
+    *_, number = short("Sessions", "think_s")
+    assert (number["type"], number["minimum"]) == ("number", 0)
 
 
 def test_a_part_with_a_shorthand_may_still_be_written_out() -> None:
-    *_, full = SCHEMA["$defs"]["WorkloadSpec"]["properties"]["output_tokens"]["anyOf"]
+    *_, full = alternatives("WorkloadSpec", "output_tokens")
     assert {"$ref": "#/$defs/Lognormal"} in full["oneOf"]
 
 

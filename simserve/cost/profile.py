@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 
 from simserve.batch import Batch
 from simserve.catalog import Hardware, NamedModel
-from simserve.columns import FilePath, read_column
+from simserve.columns import read_column
 from simserve.cost.linear import Linear
 from simserve.cost.roofline import Roofline
-from simserve.spec import BareName, Count, Duration, Spec
+from simserve.spec import BareName, Count, Duration, FilePath, Spec
 
 SHORTEST_SERVICE_S = 1e-9
 """A batch takes some time."""
@@ -125,7 +125,7 @@ class PiecewiseProfile(_Interpolated):
     """Straight lines between points that are written out."""
 
     kind: Literal["piecewise"] = "piecewise"
-    points: Annotated[tuple[tuple[Count, Duration], ...], Field(strict=False)]
+    points: Annotated[tuple[Annotated[tuple[Count, Duration], Field(strict=False)], ...], Field(strict=False)]
     """Pairs of batch size and seconds, sizes rising."""
 
     @property

@@ -5,7 +5,9 @@ from typing import Annotated
 from pydantic import Field
 
 from simserve.memory.base import Memory
+from simserve.memory.block_tables import BlockTables
 from simserve.memory.prediction_cache import Clock, ClockCache
+from simserve.memory.prefix import BlockPrefix, PrefixCache, PrefixSpec, RadixPrefix
 from simserve.memory.reservation import Reservation
 from simserve.memory.unlimited import Unlimited
 from simserve.spec import BareName
@@ -13,4 +15,16 @@ from simserve.spec import BareName
 MemorySpec = Annotated[Annotated[Reservation | Unlimited, Field(discriminator="kind")], BareName]
 """The memory managers, told apart by `kind`. Each builds a `Memory` with `manager(capacity_tokens)`."""
 
-__all__ = ["Clock", "ClockCache", "Memory", "MemorySpec", "Reservation", "Unlimited"]
+__all__ = [
+    "BlockPrefix",
+    "BlockTables",
+    "Clock",
+    "ClockCache",
+    "Memory",
+    "MemorySpec",
+    "PrefixCache",
+    "PrefixSpec",
+    "RadixPrefix",
+    "Reservation",
+    "Unlimited",
+]

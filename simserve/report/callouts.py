@@ -23,11 +23,11 @@ STEP_PIXELS = 4
 
 POINTS_PER_IN = 72
 
-BOUND_GAP_POINTS = 3
+BOUND_GAP_POINTS = 4.5
 """From a bound to its label."""
 
 MARKER_POINTS = 4
-"""How far a mark goes beyond the line that it is on."""
+"""How far a mark goes beyond the line that it is on; less than the gap, or a bound itself would be in the way."""
 
 PLACES = 15
 """How many places along a bound are tried for its label."""

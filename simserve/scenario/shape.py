@@ -82,8 +82,9 @@ def _shorthands(node: Shape, parts: Shape) -> list[Shape]:
     kinds = {parts[name]["properties"]["kind"]["const"]: parts[name] for name in names if _has_kind(parts[name])}
     if bare := [kind for kind, part in kinds.items() if set(part.get("required", ())) <= {"kind"}]:
         short.append({"enum": bare})
-    if "constant" in kinds:
-        short.append(kinds["constant"]["properties"]["tokens"])
+    if constant := kinds.get("constant"):
+        (value,) = set(constant["required"]) - {"kind"}
+        short.append(constant["properties"][value])
     return short
 
 

@@ -3,6 +3,7 @@
 from simserve.scheduling.controller import AIMD, Controller, ControllerSpec
 from simserve.scheduling.order import FCFS, OrderSpec
 from simserve.scheduling.prefill import Chunked, Mixed, PrefillPlacement, PrefillSpec
+from simserve.scheduling.prefix_order import DepthFirst, LongestPrefix, PrefixLookup, PrefixOrderSpec
 from simserve.scheduling.queue import WaitingQueue
 from simserve.scheduling.selection import Choice, Exp3, Majority, Selection, SelectionSpec, Single
 
@@ -13,12 +14,16 @@ __all__ = [
     "Chunked",
     "Controller",
     "ControllerSpec",
+    "DepthFirst",
     "Exp3",
+    "LongestPrefix",
     "Majority",
     "Mixed",
     "OrderSpec",
     "PrefillPlacement",
     "PrefillSpec",
+    "PrefixLookup",
+    "PrefixOrderSpec",
     "Selection",
     "SelectionSpec",
     "Single",

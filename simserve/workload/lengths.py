@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
-from simserve.columns import FilePath, read_column
-from simserve.spec import BareName, Count, NonNegative, Spec
+from simserve.columns import read_column
+from simserve.spec import BareName, Count, FilePath, NonNegative, Spec
 
 MOST_TOKENS = 10_000_000
 """The longest length there is: hundreds of times the longest context of today's models."""

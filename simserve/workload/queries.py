@@ -1,13 +1,14 @@
 """Queries to a prediction service: when they come, what they ask, and how long they are worth an answer."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simserve.spec import BareName, Count, NonNegative, Positive, Spec
+from simserve.workload.arrivals import ArrivalSpec
 from simserve.workload.streams import Streams
 from simserve.workload.traffic import Traffic
 
@@ -61,9 +62,15 @@ PopularitySpec = Annotated[Annotated[Distinct | Zipf, Field(discriminator="kind"
 class QuerySpec(Traffic):
     """How many queries arrive, when, and what they ask."""
 
+    arrivals: ArrivalSpec
     popularity: PopularitySpec = Distinct()
     deadline_s: Positive | None = None
     """Seconds from its arrival until a query is dropped if no worker has taken it up."""
+
+    @model_validator(mode="after")
+    def _enough_arrivals(self) -> Self:
+        self.check_listed(self.arrivals)
+        return self
 
     def draw(self, streams: Streams) -> Queries:
         """Draw the queries of one replication."""
