@@ -16,6 +16,7 @@ from rich.table import Table
 
 from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
 from simserve.report import read_csv
+from simserve.report.gantt import chart_text, charts_of
 from simserve.report.labels import label, number, path_label
 from simserve.scenario import Study, available, load
 
@@ -60,6 +61,9 @@ def plus_minus(mean: float, half: float) -> str:
 def show_results(scenario: Study, tables: dict[str, pd.DataFrame], folder: Path) -> None:
     """Print the outcome of a scenario: goodput or the main metrics, the claims that fail, and where the files are."""
     _out.print(_goodput(scenario, tables) if "goodput" in tables else _metrics(scenario, tables["summary"]))
+    if "schedule" in tables:
+        for system, chart in charts_of(tables["schedule"]):
+            _out.print(f"{system}\n{chart_text(chart)}\n", soft_wrap=True)
     if "claims" in tables:
         claims = tables["claims"]
         for _, line in claims[~claims["holds"]].iterrows():

@@ -21,6 +21,7 @@ from matplotlib.text import Annotation
 
 from simserve.report.bounds import BoundLabel, draw_bound
 from simserve.report.callouts import place_along, place_beside
+from simserve.report.gantt import gantt_figure
 from simserve.report.labels import label, name_and_unit, number, path_label
 from simserve.report.panels import (
     REFERENCE,
@@ -86,6 +87,8 @@ def draw(folder: Path, title: str, figure: study.Figure, slo: serving.SLO | None
 def _asked_for(folder: Path, title: str, figure: study.Figure, slo: serving.SLO | None) -> Figure:
     """Draw what is no search."""
     table = cache(read_csv)
+    if figure.gantt:
+        return gantt_figure(table(folder / "schedule.csv"), title)
     plot = plot_of(table(folder / "summary.csv"), figure.metrics or (), figure.against, figure.lines)
     latencies = figure.distributions
     requests = distributions_of(table(folder / "requests.csv"), latencies, slo) if latencies else ()

@@ -83,8 +83,12 @@ def draw_bars(axes: Axes, plot: Plot, panel: Panel, looks: Looks, width_in: floa
     start = decade_below(min(*means(panel), *bound, math.inf)) if log else limits(panel, log)[0]
     texts, centres, y = [], [], 0
     gap = 1 if plot.swept else 0
+    names = []
     for value in plot.x_values:
         members = [(series, point) for series in panel.series for point in series.points if point.x == value]
+        if not members:  # a system of which this metric knows nothing
+            continue
+        names.append(entry(value))
         for place, (series, point) in enumerate(members, start=y):
             foot = start if log else 0.0
             edge = draw_bar(axes, place, (point.mean, point.low, point.high), foot, looks[series.label].colour)
@@ -103,7 +107,7 @@ def draw_bars(axes: Axes, plot: Plot, panel: Panel, looks: Looks, width_in: floa
         axes.xaxis.set_major_formatter(plain)
     last = y - 1 - gap
     bounded = panel.bound is not None
-    names_axis(axes, centres, [entry(value) for value in plot.x_values], last + bounded * BOUND_ROW)
+    names_axis(axes, centres, names, last + bounded * BOUND_ROW)
     draw_bound_of_bars(axes, panel, last + BOUND_ROW)
     if plot.swept:
         axes.set_ylabel(path_label(plot.swept))

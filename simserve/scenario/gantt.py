@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from simserve.numerics import MINI
 from simserve.scenario.forward_pass import NamedConfig, check_fits
-from simserve.scenario.study import Study
+from simserve.scenario.study import Figure, Study
 from simserve.spec import Count, Name, Spec, Whole
 
 SCHEDULE_COLUMNS = ("request_id", "iteration", "phase", "new_tokens")
@@ -44,9 +44,14 @@ class GanttScenario(Study):
         "runs": ("iterations", "idle_seats", "chart_differences", "simulator_differences", "tokens_differing")
     }
     HEADLINES: ClassVar = MEASURES["runs"]
-    DRAWN: ClassVar = ()
+    DRAWN: ClassVar = MEASURES["runs"]
     TABLES: ClassVar = {"schedule": SCHEDULE_COLUMNS}
     VARYING: ClassVar = ("model", "precision", "requests", "systems")
+
+    @property
+    def drawn(self) -> Figure:
+        """The charts, unless other panels are asked for."""
+        return Figure(gantt=True) if self.figure == Figure() else self.figure
 
     kind: Literal["gantt"] = "gantt"
     model: NamedConfig = MINI

@@ -155,6 +155,7 @@ def _figure_problems(scenario: Study) -> list[str]:
         given = {"x": curves.x, "y": curves.y} | ({"reference": curves.reference} if curves.reference else {})
         names += [(f"curves.{i}.{key}", "column", name, columns) for key, name in given.items() if columns]
     needed += [("distributions", "requests")] if figure.distributions else []
+    names += [("gantt", "table", "schedule", tuple(scenario.TABLES))] if figure.gantt else []
     problems = [
         f"figure.{place}: unknown {what} {name!r}{among(name, known, 'There are')}"
         for place, what, name, known in names

@@ -63,10 +63,12 @@ class Figure(Spec):
     """Latencies of requests.csv, a panel with their distribution each."""
     curves: Annotated[tuple[Curves, ...], Field(strict=False)] = ()
     """Columns of large tables, a panel each."""
+    gantt: bool = False
+    """A chart for each system of who runs in which iteration, from schedule.csv, and nothing else."""
 
     @model_validator(mode="after")
     def _something_to_show(self) -> Self:
-        if self.metrics == () and not self.distributions and not self.curves:
+        if self.metrics == () and not (self.distributions or self.curves or self.gantt):
             raise ValueError("give at least one of metrics, distributions and curves")
         if self.metrics == () and self.against:
             raise ValueError("against needs metrics that are shown against it")
