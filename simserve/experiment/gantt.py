@@ -62,8 +62,8 @@ def generate(model: Llama, prompts: list[Prompt], system: Schedule) -> Generated
 
 def differences(rows: list[str], others: list[str] | tuple[str, ...]) -> int:
     """Return in how many cells two charts differ; blanks at the end of a row do not count."""
-    cells = ((a.rstrip(), b.rstrip().translate(WAITING)) for a, b in zip_longest(rows, others, fillvalue=""))
-    return sum(x != y for a, b in cells for x, y in zip_longest(a, b, fillvalue=" "))
+    pairs = ((a.translate(WAITING), b.translate(WAITING)) for a, b in zip_longest(rows, others, fillvalue=""))
+    return sum(x != y for a, b in pairs for x, y in zip_longest(a, b, fillvalue=" "))
 
 
 def simulated_rows(prompts: list[Prompt], system: Schedule) -> list[str]:
