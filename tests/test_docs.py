@@ -55,8 +55,9 @@ def test_example_scenarios_run(text: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "example.yaml").write_text(text)
-    for code in blocks(ROOT / "docs/extending.md", r"python my_parts\.py"):
-        (tmp_path / "my_parts.py").write_text(code)
+    for module in ("my_parts", "my_controllers"):
+        for code in blocks(ROOT / "docs/extending.md", rf"python {module}\.py"):
+            (tmp_path / f"{module}.py").write_text(code)
     publish(quick_form(load(tmp_path / "example.yaml")), tmp_path, InProcess())
 
 

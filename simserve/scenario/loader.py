@@ -93,6 +93,8 @@ def _parsed(text: str) -> Any:
         raise ValueError(place + said + ", ".join(filter(None, (fault.context, fault.problem)))) from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as fault:
         raise ValueError(f"not YAML of plain values: {' '.join(str(fault).split())}") from None
+    except (KeyError, AttributeError):  # what PyYAML's own constructors raise for `!!bool maybe`, `!!int x`
+        raise ValueError("not YAML of plain values: a tag (!!) does not fit its value") from None
     return value
 
 
