@@ -69,7 +69,7 @@ def _predict(system: PredictiveSystem, queries: Queries, slo_s: float, streams: 
         finish_s=np.where(cached, queries.arrival_s, finish_s),
         expired=expired[answered_by],
         cached=cached,
-        joined=repeats & ~cached,
+        joined=repeats & ~cached & ~expired[answered_by],
         batches=(log.records(),),
         models=("model",),
         replicas=len(system.speeds),

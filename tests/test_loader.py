@@ -234,7 +234,7 @@ BROKEN = [
     ("=5", "override '=5': '' is not a dotted path"),
     ("a..b=5", "override 'a..b=5': 'a..b' is not a dotted path"),
     ("seed=[1", "override 'seed=[1': line 1, column 3: not YAML: while parsing a flow sequence, expected ',' or ']'"),
-    ("seed=!!bool maybe", "override 'seed=!!bool maybe': not YAML of plain values: a tag (!!) does not fit its value"),
+    ("seed=!!bool maybe", "override 'seed=!!bool maybe': not YAML of plain values: a type written with !! does not fit its value"),
     ("seed=&a [*a]", "override 'seed=&a [*a]': not YAML of plain values: Circular reference"),
     (
         "systems.new.engine=continuous",

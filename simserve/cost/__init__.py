@@ -9,7 +9,7 @@ from simserve.cost.linear import Linear
 from simserve.cost.noise import NoiseSpec, NoNoise
 from simserve.cost.profile import LatencyProfile, ProfileSpec, within
 from simserve.cost.roofline import Roofline
-from simserve.cost.service import CALM, Disturbance, ServiceTimes, Situation
+from simserve.cost.service import CALM, Disturbance, Factor, ServiceTimes, Situation
 from simserve.spec import BareName
 
 CostSpec = Annotated[Annotated[Roofline | Linear, Field(discriminator="kind")], BareName]
@@ -20,6 +20,7 @@ __all__ = [
     "CostModel",
     "CostSpec",
     "Disturbance",
+    "Factor",
     "LatencyProfile",
     "Linear",
     "NoNoise",

@@ -6,7 +6,10 @@ from typing import Annotated, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from simserve.cost.profile import LatencyProfile, largest_within
-from simserve.spec import Duration, Positive, Spec, Whole
+from simserve.spec import Duration, Spec, Whole
+
+Factor = Annotated[float, Field(ge=1e-9, le=1e9)]
+"""What a time can be stretched or shrunk by, and still be told from none and from for ever."""
 
 Moment = Annotated[int, Whole, Field(ge=0)]
 
@@ -19,9 +22,9 @@ class Disturbance(Spec):
 
     batches: Annotated[tuple[Moment, Moment], Field(strict=False)] | None = None
     time_s: Annotated[tuple[Duration, Duration], Field(strict=False)] | None = None
-    fixed: Positive = 1.0
+    fixed: Factor = 1.0
     """Factor on the fixed part of the profile, `a_s` of a linear one."""
-    per_query: Positive = 1.0
+    per_query: Factor = 1.0
     """Factor on the part that grows with the batch, `b_s` of a linear profile."""
     pause_s: Duration = 0.0
     """Seconds in which the replica stands still, once for each batch."""

@@ -30,7 +30,9 @@ class ClockCache:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._seats: list[int] = []
-        """The key in each seat."""
+        """The key in each seat, or the last that was, where it is vacant."""
+        self._vacant: list[int] = []
+        self._seat_of: dict[int, int] = {}
         self._answered_by: dict[int, int] = {}
         """For each key in the cache, the query whose answer it has."""
         self._flags: set[int] = set()
@@ -49,36 +51,42 @@ class ClockCache:
 
     def insert(self, key: int, query: int) -> None:
         """Enter a query that is now under way; without effect if all entries are under way, or it is there."""
-        if key in self._answered_by or not self._seat(key):
+        if key in self._answered_by or (seat := self._free_seat()) is None:
             return
+        self._seats[seat] = key
+        self._seat_of[key] = seat
         self._answered_by[key] = query
         self._flags.add(key)
         self._under_way.add(key)
 
-    def _seat(self, key: int) -> bool:
-        """Find a seat for the key, if there is one to be had."""
+    def _free_seat(self) -> int | None:
+        """Return a seat that is free, or is made free; None if there is none to be had."""
+        if self._vacant:
+            return self._vacant.pop()
         if len(self._seats) < self._capacity:
-            self._seats.append(key)
-            return True
+            self._seats.append(0)
+            return len(self._seats) - 1
         if len(self._under_way) >= self._capacity:
-            return False
+            return None
         while True:
-            place, resident = self._hand, self._seats[self._hand]
-            self._hand = (place + 1) % self._capacity
+            seat, resident = self._hand, self._seats[self._hand]
+            self._hand = (seat + 1) % self._capacity
             if resident in self._under_way:
                 continue
             if resident not in self._flags:
-                self._answered_by.pop(resident, None)
-                self._seats[place] = key
-                return True
+                del self._answered_by[resident], self._seat_of[resident]
+                return seat
             self._flags.remove(resident)
 
-    def answered(self, key: int) -> None:
-        """Note that the answer is there; the entry can be evicted from now on."""
-        self._under_way.discard(key)
+    def answered(self, key: int, query: int) -> None:
+        """Note that the query's answer is there; its entry, if it has one, can be evicted from now on."""
+        if self._answered_by.get(key) == query:
+            self._under_way.discard(key)
 
-    def forget(self, key: int) -> None:
-        """Drop the entry of a query that was given up; its seat is free for the next."""
-        self._answered_by.pop(key, None)
-        self._under_way.discard(key)
-        self._flags.discard(key)
+    def forget(self, key: int, query: int) -> None:
+        """Drop the entry of a query that was given up, if it has one; its seat is free for the next."""
+        if self._answered_by.get(key) == query:
+            del self._answered_by[key]
+            self._vacant.append(self._seat_of.pop(key))
+            self._under_way.discard(key)
+            self._flags.discard(key)

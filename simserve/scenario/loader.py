@@ -94,7 +94,7 @@ def _parsed(text: str) -> Any:
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as fault:
         raise ValueError(f"not YAML of plain values: {' '.join(str(fault).split())}") from None
     except (KeyError, AttributeError):  # what PyYAML's own constructors raise for `!!bool maybe`, `!!int x`
-        raise ValueError("not YAML of plain values: a tag (!!) does not fit its value") from None
+        raise ValueError("not YAML of plain values: a type written with !! does not fit its value") from None
     return value
 
 

@@ -2,10 +2,10 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from simserve import metrics, query_metrics
-from simserve.cost import Disturbance, NoiseSpec, NoNoise, ProfileSpec
+from simserve.cost import Disturbance, Factor, NoiseSpec, NoNoise, ProfileSpec
 from simserve.memory import Clock
 from simserve.scenario.study import Choice, Promise, TrafficStudy
 from simserve.scheduling import AIMD, ControllerSpec, Exp3, SelectionSpec, Single
@@ -13,7 +13,9 @@ from simserve.scheduling.controller import Fixed
 from simserve.spec import BareName, Count, Duration, Name, Positive, Spec, Whole
 from simserve.workload import ArrivalSpec, QuerySpec
 
-Speeds = Annotated[tuple[Positive, ...], Field(strict=False, min_length=1)]
+MOST_REPLICAS = 10_000
+
+Speeds = Annotated[tuple[Factor, ...], Field(strict=False, min_length=1, max_length=MOST_REPLICAS)]
 
 
 class LatencySLO(Promise):
@@ -33,7 +35,7 @@ class ModelSpec(Spec):
     """Each replica has its own."""
     max_delay_s: Duration = 0.0
     """How long an idle worker with fewer queries than its limit waits for more, from when it is idle and one waits."""
-    replicas: Count | Speeds = 1
+    replicas: Annotated[Count, Field(le=MOST_REPLICAS)] | Speeds = 1
     """How many workers take from the model's queue, or the speed of each as a multiple of the profile's."""
 
     @property
@@ -143,7 +145,10 @@ class PredictionScenario(TrafficStudy):
     @model_validator(mode="after")
     def _arrivals_suffice(self) -> Self:
         for name in self.systems:
-            self.queries_for(name)
+            try:
+                self.queries_for(name)
+            except ValidationError as fault:
+                raise ValueError(f"systems.{name}.arrivals: {fault.errors()[0]['ctx']['error']}") from None
         return self
 
     @model_validator(mode="after")

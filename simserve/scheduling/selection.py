@@ -13,7 +13,11 @@ from typing import Annotated, Literal, NamedTuple, Protocol
 import numpy as np
 from pydantic import Field
 
-from simserve.spec import BareName, Name, Positive, Spec
+from simserve.spec import BareName, Name, Spec
+
+LearningRate = Annotated[float, Field(gt=0, le=1000)]
+
+VoteWeight = Annotated[float, Field(ge=1e-9, le=1e9)]
 
 
 class Choice(NamedTuple):
@@ -62,7 +66,7 @@ class Exp3(Spec):
     """Ask one model, at random by its weight; `s <- s exp(-rate * loss / p)` for the one asked."""
 
     kind: Literal["exp3"] = "exp3"
-    learning_rate: Positive = 0.01
+    learning_rate: LearningRate = 0.01
 
     def policy(self, models: Sequence[str], rng: np.random.Generator) -> Selection:
         """Return the policy, all models equal."""
@@ -93,7 +97,7 @@ class Exp4(Spec):
     """Ask all models and let them vote by weight; `s <- s exp(-rate * loss)` for each."""
 
     kind: Literal["exp4"] = "exp4"
-    learning_rate: Positive = 0.01
+    learning_rate: LearningRate = 0.01
 
     def policy(self, models: Sequence[str], rng: np.random.Generator) -> Selection:
         """Return the policy, all models equal."""
@@ -129,7 +133,7 @@ class Majority(Spec):
     """Ask all models; every vote counts the same, or as given, and nothing is learned."""
 
     kind: Literal["majority"] = "majority"
-    weights: dict[Name, Positive] = Field(default_factory=dict)
+    weights: dict[Name, VoteWeight] = Field(default_factory=dict)
     """What each model's vote counts; 1 for those left out."""
 
     def policy(self, models: Sequence[str], rng: np.random.Generator) -> Selection:

@@ -36,8 +36,11 @@ class Ensemble:
         deadline_s: float,
     ) -> None:
         self._clock = clock
-        self._arrival_s = queries.arrival_s.tolist()
+        self._arrival_s = [*queries.arrival_s.tolist(), math.inf]
+        self._next = 0
         self._inboxes = inboxes
+        for inbox in inboxes:
+            inbox.receive = self._receive
         self._selection = selection
         self._labels = labels.tolist()
         """[models][queries]: what each model says; 0 is right."""
@@ -50,18 +53,24 @@ class Ensemble:
 
     def process(self) -> Generator[simpy.Event, Any, None]:
         """Receive the queries, one by one: the SimPy process of the layer."""
-        for query, arrival_s in enumerate(self._arrival_s):
-            if arrival_s > self._clock.now:
-                yield self._clock.at(arrival_s)
-            self._clock.process(self._serve(query, arrival_s))
+        while (arrival_s := self._arrival_s[self._next]) < math.inf:
+            yield self._clock.at(arrival_s)
+            self._receive(arrival_s)
 
-    def _serve(self, query: int, arrival_s: float) -> Generator[simpy.Event, Any, None]:
-        """See a query from its arrival to its answer."""
-        choice = self._selection.choose()
-        votes = [self._inboxes[model].send(query) for model in choice.models]
+    def _receive(self, now_s: float) -> None:
+        """Send on what has arrived by now."""
+        while self._arrival_s[self._next] <= now_s:
+            query = self._next
+            self._next += 1
+            choice = self._selection.choose()
+            votes = [self._inboxes[model].send(query) for model in choice.models]
+            self._clock.process(self._serve(query, choice, votes))
+
+    def _serve(self, query: int, choice: Choice, votes: Sequence[simpy.Event]) -> Generator[simpy.Event, Any, None]:
+        """See a query to its answer."""
         everyone = votes[0] if len(votes) == 1 else self._clock.all_of(votes)
         timed = self._deadline_s < math.inf
-        yield everyone | self._clock.at(arrival_s + self._deadline_s) if timed else everyone
+        yield everyone | self._clock.at(self._arrival_s[query] + self._deadline_s) if timed else everyone
         arrived = [model for model, vote in zip(choice.models, votes, strict=True) if vote.triggered]
         self._answer(query, choice, arrived)
         losses = {model: float(self._labels[model][query] != 0) for model in arrived}

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ class Inbox(Protocol):
         """Take up to `limit` queries; those whose deadline has passed are dropped, and may leave none."""
 
     def slack_s(self, now_s: float) -> float:
-        """Return how long until the first deadline among those who wait; infinity without one."""
+        """Return how long until the deadline of the first in line that can still be answered; infinity without one."""
 
     def head_s(self) -> float:
         """Return when the first in line arrived."""
@@ -95,8 +96,11 @@ class ArrivalInbox:
         self._log.expired.append(query)
 
     def slack_s(self, now_s: float) -> float:
-        """Return how long until the first in line is worth nothing."""
-        return math.inf if self._deadline_s is None else self._deadline_s[self.waiting[0]] - now_s
+        """Return how long until the first in line is worth nothing; who is that already will not be taken."""
+        if self._deadline_s is None:
+            return math.inf
+        deadlines_s = (self._deadline_s[query] for query in self.waiting)
+        return next((deadline_s for deadline_s in deadlines_s if deadline_s >= now_s), math.inf) - now_s
 
     def head_s(self) -> float:
         """Return when the first in line arrived."""
@@ -131,20 +135,24 @@ class CachedInbox(ArrivalInbox):
 
     def _drop(self, query: int) -> None:
         super()._drop(query)
-        self._cache.forget(self._key[query])
+        self._cache.forget(self._key[query], query)
 
     def done(self, taken: list[int], now_s: float) -> None:
         """Note that these answers are there from now on; who came before found them under way."""
         self.refresh(now_s)
         for query in taken:
-            self._cache.answered(self._key[query])
+            self._cache.answered(self._key[query], query)
 
 
 class MailInbox:
-    """Filled by whoever sends queries: the selection layer before several models."""
+    """Filled by whoever sends queries: the selection layer before several models.
+
+    The same-time rule holds here too: before a worker looks, `receive` lets the sender send what has arrived by now.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.receive: Callable[[float], None] = lambda now_s: None
         self._votes: dict[int, simpy.Event] = {}
         self._sent_s: dict[int, float] = {}
         self._wanting: list[tuple[int, float, simpy.Event]] = []
@@ -164,7 +172,8 @@ class MailInbox:
         return vote
 
     def refresh(self, now_s: float) -> None:
-        """Do nothing: what was sent is in."""
+        """Let the sender send what has arrived by now."""
+        self.receive(now_s)
 
     def next_arrival(self) -> simpy.Event:
         """Return an event when the next query is sent, if ever one is."""

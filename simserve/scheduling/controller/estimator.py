@@ -75,7 +75,7 @@ class EstimatorLimit:
         highs_s = np.array([m.mean for m in moments]) + self.DEVIATIONS * pooled
         centre, level_s = np.average(sizes, weights=counts), np.average(highs_s, weights=counts)
         spread = float(np.sum(counts * (sizes - centre) ** 2)) + self._spec.ridge
-        slope = float(np.sum(counts * (sizes - centre) * (highs_s - level_s))) / spread
+        slope = float(np.sum(counts * (sizes - centre) * (highs_s - level_s))) / spread if spread > 0 else 0.0
         if slope <= 0:
             return float(sizes.max()) if level_s <= budget_s else 1.0
         return float(centre + (budget_s - level_s) / slope)

@@ -64,11 +64,12 @@ class QuantileLimit(Unpadded):
         """Return the batch size at which the fitted line meets the target."""
         sizes, seconds = np.array(self._samples).T
         largest = float(sizes.max())
+        longer = max(largest + 1, largest * (1 + self._spec.spread))  # a larger batch, also where batches are small
         if sizes.min() == largest:  # no line through one size
-            return largest * (1 + self._spec.spread) if within(float(seconds.max()), self._target_s) else largest / 2
+            return longer if within(float(seconds.max()), self._target_s) else largest / 2
         fixed_s, per_query_s = fit_quantile(sizes, seconds, self._spec.quantile)
         if per_query_s <= 0:
-            return largest * (1 + self._spec.spread) if fixed_s < self._target_s else largest / 2
+            return longer if fixed_s < self._target_s else largest / 2
         return min((self._target_s - fixed_s) / per_query_s, self.REACH * largest)
 
 
