@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from simserve.memory import Memory
-from simserve.records import NOT_YET, Records
+from simserve.records import NOT_YET, PreemptionRecords, Records
 
 
 class IntegrityError(AssertionError):
@@ -65,8 +65,9 @@ def _check_times(records: Records) -> None:
 def _check_tokens(records: Records) -> None:
     """Require that tokens out are what finished requests asked for, and what the iterations emitted."""
     workload, requests, iterations = records.workload, records.requests, records.iterations
-    starts, stops = records.spans
-    emitted, outputs = stops - starts + 1, workload.output_tokens[requests.finished]
+    finished, segments = requests.finished, records.segments
+    emitted = np.bincount(segments.request, weights=segments.tokens, minlength=len(workload))[finished].astype(np.int64)
+    outputs = workload.output_tokens[finished]
     wrong = np.flatnonzero(emitted != outputs)
     _require(
         not len(wrong),
@@ -81,7 +82,19 @@ def _check_tokens(records: Records) -> None:
     )
     computed = int(iterations.prefill_tokens.sum())
     prompts = int(workload.prompt_tokens[requests.first_token_iteration != NOT_YET].sum())
-    _require(computed == prompts, f"{computed} prompt tokens were computed for prompts of {prompts}")
+    again = _tokens_computed_again(records.preemptions)
+    _require(
+        computed == prompts + again,
+        f"{computed} prompt tokens were computed for prompts of {prompts} and {again} more after preemptions",
+    )
+
+
+def _tokens_computed_again(preemptions: PreemptionRecords) -> int:
+    """Return what preemptions add to the prompts: the KV dropped, and of each who decoded its latest token.
+
+    That one has no KV yet: it would have passed through the next decode.
+    """
+    return int(preemptions.tokens[~preemptions.swapped].sum() + preemptions.decoding.sum())
 
 
 def _check_admission_order(records: Records) -> None:

@@ -93,7 +93,7 @@ def test_order_of_admission_is_only_asked_of_first_come_first_served(records: Re
 def test_memory_still_held(records: Records) -> None:
     memory = Reservation().manager(10)
     check_integrity(records, memory, in_order=True)
-    memory.try_admit(Request(0, 0.0, 3, 4, 7))
+    memory.try_admit(Request(0, 0.0, 3, 4, 7), 3)
     with pytest.raises(IntegrityError, match="7 tokens of KV memory are still held"):
         check_integrity(records, memory, in_order=True)
 

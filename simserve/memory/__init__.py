@@ -1,15 +1,27 @@
-"""The KV memory of the GPU, behind three questions: `try_admit`, `grow`, `free`."""
+"""The KV memory of the GPU: `try_admit`, `join`, `grow`, `free`; and the host memory that preempted requests go to."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 from simserve.memory.base import Memory
+from simserve.memory.host import HostMemory, PreemptionSpec, Recompute, Swap
+from simserve.memory.paged import Paged
 from simserve.memory.reservation import Reservation
 from simserve.memory.unlimited import Unlimited
 from simserve.spec import BareName
 
-MemorySpec = Annotated[Annotated[Reservation | Unlimited, Field(discriminator="kind")], BareName]
+MemorySpec = Annotated[Annotated[Reservation | Paged | Unlimited, Field(discriminator="kind")], BareName]
 """The memory managers, told apart by `kind`. Each builds a `Memory` with `manager(capacity_tokens)`."""
 
-__all__ = ["Memory", "MemorySpec", "Reservation", "Unlimited"]
+__all__ = [
+    "HostMemory",
+    "Memory",
+    "MemorySpec",
+    "Paged",
+    "PreemptionSpec",
+    "Recompute",
+    "Reservation",
+    "Swap",
+    "Unlimited",
+]

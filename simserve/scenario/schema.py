@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from simserve.catalog import Hardware, NamedModel
 from simserve.cost import CostSpec, Roofline
-from simserve.memory import MemorySpec, Reservation, Unlimited
+from simserve.memory import MemorySpec, PreemptionSpec, Recompute, Reservation, Unlimited
 from simserve.scenario.claims import Claim
 from simserve.scheduling import FCFS, Chunked, Mixed, OrderSpec, PrefillSpec
 from simserve.spec import Count, Fraction, Name, Positive, Spec, Whole
@@ -44,6 +44,7 @@ class ContinuousSystem(Spec):
     max_batch_size: Count = 256
     order: OrderSpec = FCFS()
     memory: MemorySpec = Reservation()
+    preemption: PreemptionSpec = Recompute()
     prefill: PrefillSpec = Mixed()
     cost: CostSpec = Roofline()
 
