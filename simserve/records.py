@@ -63,7 +63,7 @@ class RequestRecords:
     finish_iteration: Ints
     rejected: NDArray[np.bool_]
     refused: NDArray[np.bool_]
-    """Which found no room in memory at least once when it was their turn."""
+    """Which found no room in memory at least once: when it was their turn to be admitted, or to grow."""
 
     @property
     def finished(self) -> NDArray[np.bool_]:
@@ -244,19 +244,13 @@ class Log:
             self._end_s.extend(ends_s)
         self.iteration += iterations
 
-    def admit(self, request: Request) -> None:
-        """Write down that the request is admitted to the next iteration."""
-        if self.admitted_iteration[request.id] == NOT_YET:
-            self.admitted_iteration[request.id] = self.iteration
-        else:
-            self._readmissions.append((request.id, self.iteration))
+    def readmit(self, request: Request) -> None:
+        """Write down that the request, once preempted, is admitted to the next iteration."""
+        self._readmissions.append((request.id, self.iteration))
 
-    def begin_tokens(self, request: Request) -> None:
-        """Write down that a token comes out of the request's prompt in the next iteration."""
-        if self.first_token_iteration[request.id] == NOT_YET:
-            self.first_token_iteration[request.id] = self.iteration
-        else:
-            self._resumptions.append((request.id, self.iteration))
+    def resume(self, request: Request) -> None:
+        """Write down that the request, once preempted, emits its first token since in the next iteration."""
+        self._resumptions.append((request.id, self.iteration))
 
     def preempt(self, request: Request, swapped: bool, decoding: bool, tokens: int, cost_s: float) -> None:
         """Write down that the request loses its memory before the next iteration; see `PreemptionRecords`."""

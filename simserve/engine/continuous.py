@@ -15,8 +15,8 @@ class ContinuousEngine(Engine):
     def _doors_open(self) -> bool:
         return True
 
-    def _tokens_to_run(self, joining: list[Request]) -> list[int]:
-        return [request.output_tokens for request in joining]
+    def _leave_together_after(self, joining: list[Request]) -> int | None:
+        return None
 
     def _finish_iteration(self, request: Request) -> int:
         return self._log.iteration - 1

@@ -6,7 +6,6 @@ group's own clock, which stands still while the group pauses for prompts. A memb
 is back that is a moment before it came, perhaps below 0: when it would have joined, never having been away.
 """
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from simserve.request import Request
@@ -47,15 +46,17 @@ class Group:
         """How many decodes there are until someone leaves; too few where who left first was dropped."""
         return self._calendar[0][0] - self.decodes_done
 
-    def leave(self) -> Iterator[Request]:
-        """Let all leave whose time has come."""
+    def leave(self) -> list[Request]:
+        """Let all leave whose time has come, and return them."""
         calendar, done, members = self._calendar, self.decodes_done, self._members
+        left = []
         while calendar and calendar[0][0] <= done:
             entry = heappop(calendar)
             leaves, joined, request = entry
-            if members.get(request.id) is entry:
+            if members.get(request.id) is entry:  # and was not dropped
                 self._remove(request, leaves - joined)
-                yield request
+                left.append(request)
+        return left
 
     def latest_id(self) -> int:
         """Return the latest arrival among the members, -1 for none. Looks at each of them."""

@@ -15,8 +15,8 @@ class RequestLevelEngine(Engine):
     def _doors_open(self) -> bool:
         return self._running == 0
 
-    def _tokens_to_run(self, joining: list[Request]) -> list[int]:
-        return [max(request.output_tokens for request in joining)] * len(joining)
+    def _leave_together_after(self, joining: list[Request]) -> int | None:
+        return max(request.output_tokens for request in joining)
 
     def _finish_iteration(self, request: Request) -> int:
         return self._log.first_token_iteration[request.id] + request.output_tokens - 1

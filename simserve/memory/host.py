@@ -59,16 +59,14 @@ class HostMemory:
         """By request id: tokens, and when they can be back on the GPU."""
         self._ready_s: list[float] = []
         """A heap of the times at which transfers end."""
-        self._stalled_s = 0.0
-
-    @property
-    def used(self) -> bool:
-        """Whether anything is stored."""
-        return bool(self._stored)
 
     def transfer_s(self, tokens: int) -> float:
         """Return the seconds in which the KV of `tokens` crosses the link once."""
         return tokens * self._token_s
+
+    def stall_s(self, tokens: int) -> float:
+        """Return the seconds for which iterations wait while the KV of `tokens` crosses the link once."""
+        return 0.0 if self._overlapped else self.transfer_s(tokens)
 
     def try_store(self, request_id: int, tokens: int, now_s: float) -> bool:
         """Move a request's KV out of the GPU if there is room for it; otherwise change nothing."""
@@ -79,8 +77,6 @@ class HostMemory:
         if self._overlapped:
             ready_s += 2 * self.transfer_s(tokens)
             heappush(self._ready_s, ready_s)
-        else:
-            self._stalled_s += self.transfer_s(tokens)
         self._stored[request_id] = (tokens, ready_s)
         return True
 
@@ -92,8 +88,6 @@ class HostMemory:
         """Move a request's KV back to the GPU; return its tokens, none if nothing of it is here."""
         tokens, _ = self._stored.pop(request_id, (0, 0.0))
         self._free_tokens += tokens
-        if not self._overlapped:
-            self._stalled_s += self.transfer_s(tokens)
         return tokens
 
     def next_ready_s(self, now_s: float) -> float:
@@ -101,8 +95,3 @@ class HostMemory:
         while self._ready_s and self._ready_s[0] <= now_s:
             heappop(self._ready_s)
         return self._ready_s[0] if self._ready_s else math.inf
-
-    def take_stall_s(self) -> float:
-        """Return the seconds for which the next iteration waits for transfers, and begin to count anew."""
-        stalled_s, self._stalled_s = self._stalled_s, 0.0
-        return stalled_s

@@ -94,6 +94,10 @@ class PagedMemory:
         """Take the blocks of the next steps, as far as they go; return the tokens held after each."""
         block, crossing = self._block_tokens, self._crossing
         phase = self._steps % block
+        if steps == 1 and (tokens := self.reserved_tokens + crossing[phase]) <= self.capacity_tokens:
+            self._steps += 1
+            self.reserved_tokens = tokens
+            return (tokens,)
         ahead = crossing[phase : phase + steps] + crossing[: max(0, min(phase, phase + steps - block))]
         taken = islice(accumulate(cycle(ahead), initial=self.reserved_tokens), 1, steps + 1)
         held = list(taken)

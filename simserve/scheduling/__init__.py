@@ -2,6 +2,6 @@
 
 from simserve.scheduling.order import FCFS, OrderSpec
 from simserve.scheduling.prefill import Chunked, Mixed, PrefillPlacement, PrefillSpec
-from simserve.scheduling.queue import PreemptedFirst, WaitingQueue
+from simserve.scheduling.queue import WaitingQueue
 
-__all__ = ["FCFS", "Chunked", "Mixed", "OrderSpec", "PreemptedFirst", "PrefillPlacement", "PrefillSpec", "WaitingQueue"]
+__all__ = ["FCFS", "Chunked", "Mixed", "OrderSpec", "PrefillPlacement", "PrefillSpec", "WaitingQueue"]

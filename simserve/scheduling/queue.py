@@ -37,51 +37,6 @@ class WaitingQueue(Protocol):
     def __len__(self) -> int: ...
 
 
-class PreemptedFirst:
-    """A queue in front of which the preempted wait, by arrival, whatever the order of the others."""
-
-    def __init__(self, others: WaitingQueue) -> None:
-        self._others = others
-        self._line: list[Request] = []
-        """A heap by arrival."""
-        self._preempted: set[int] = set()
-        """Ids of all that have ever been preempted: they never wait among the others again."""
-        self.skip_ahead = others.skip_ahead
-        self.push = others.push
-
-    @property
-    def newcomers_may_pass(self) -> bool:
-        """Whether who joins may be admitted first: never before the preempted, but where the order skips ahead."""
-        return len(self) <= self.skip_ahead or (not self._line and self._others.newcomers_may_pass)
-
-    def give_back(self, request: Request) -> None:
-        """Add a request that was preempted."""
-        self._preempted.add(request.id)
-        heappush(self._line, request)
-
-    def head(self, now_s: float) -> Request:
-        """Return the earliest arrival among the preempted; without any, the head of the others."""
-        return self._line[0] if self._line else self._others.head(now_s)
-
-    def pop(self) -> Request:
-        """Take the request that `head` has just shown."""
-        return heappop(self._line) if self._line else self._others.pop()
-
-    def put_back(self, request: Request) -> None:
-        """Give back a request that was taken only to look past it."""
-        if request.id in self._preempted:
-            heappush(self._line, request)
-        else:
-            self._others.put_back(request)
-
-    def head_changes_s(self) -> float:
-        """Return when time alone brings another head: not while one of the preempted is it."""
-        return math.inf if self._line else self._others.head_changes_s()
-
-    def __len__(self) -> int:
-        return len(self._line) + len(self._others)
-
-
 class FCFSQueue(deque[Request]):
     """A line at a counter."""
 
