@@ -36,6 +36,7 @@ class RunResult:
     """A hash of all token times: two runs that agree to the last digit have the same."""
     requests: pd.DataFrame | None = None
     iterations: pd.DataFrame | None = None
+    preemptions: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ def _measure(scenario: ServingScenario, task: Task, records: Records) -> RunResu
         times_digest=sha256(np.stack((records.first_token_s, records.finish_s)).tobytes()).hexdigest(),
         requests=metrics.request_table(records, scenario.slo) if _wanted(output.requests, task) else None,
         iterations=metrics.iteration_table(records) if _wanted(output.iterations, task) else None,
+        preemptions=metrics.preemption_table(records) if _wanted(output.preemptions, task) else None,
     )
 
 
@@ -99,7 +101,7 @@ def search_task(scenario: ServingScenario, task: Task) -> SearchResult:
     """
     search = scenario.search
     assert search is not None
-    measured_only = scenario.model_copy(update={"output": Output(requests=False, iterations=False)})
+    measured_only = scenario.model_copy(update={"output": Output(requests=False, iterations=False, preemptions=False)})
     runs: dict[float, RunResult] = {}
 
     def at(value: float) -> Task:
@@ -112,8 +114,8 @@ def search_task(scenario: ServingScenario, task: Task) -> SearchResult:
         return runs[value].measures["slo_attainment"] >= slo.attainment
 
     bracket = bisect(attains, search.low, search.high, search.rel_tol)
-    if bracket.low is not None and (
-        _wanted(scenario.output.requests, task) or _wanted(scenario.output.iterations, task)
-    ):
+    output = scenario.output
+    choices = (output.requests, output.iterations, output.preemptions)
+    if bracket.low is not None and any(_wanted(choice, task) for choice in choices):
         runs[bracket.low] = run_task(scenario, at(bracket.low))
     return SearchResult(task, bracket, tuple(run for _, run in sorted(runs.items())), search.demand_per_s)

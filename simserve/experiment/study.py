@@ -82,7 +82,7 @@ def _run_tables(scenario: ServingScenario, runs: Sequence[RunResult], swept: Seq
     table = _measures(runs, swept, metrics.COLUMNS)
     table.insert(len(swept) + 2, "seed", scenario.seed)
     tables = {"runs": table, "diagnostics": _measures(runs, swept, diagnostics.COLUMNS)}
-    for name in ("requests", "iterations"):
+    for name in ("requests", "iterations", "preemptions"):
         parts = [(run.task, part) for run in runs if (part := getattr(run, name)) is not None]
         if parts:
             tables[name] = pd.concat([_labelled(part, _where(task, swept)) for task, part in parts], ignore_index=True)

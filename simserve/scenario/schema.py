@@ -98,6 +98,8 @@ class Output(Spec):
     """requests.csv"""
     iterations: bool | Literal["first"] = False
     """iterations.csv"""
+    preemptions: bool | Literal["first"] = False
+    """preemptions.csv"""
 
 
 class Figure(Spec):
