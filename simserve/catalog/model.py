@@ -9,7 +9,7 @@ from simserve.spec import Count, Spec, Whole
 
 
 class Model(Spec):
-    """A dense decoder, by default in the style of Llama: grouped-query attention, SwiGLU MLP, RMSNorm, rotary positions.
+    """A dense decoder, by default as Llama is: grouped-query attention, SwiGLU MLP, RMSNorm, rotary positions.
 
     One multiply-add is two FLOP. Norms, biases, positions, softmax and activation are left out: under 1 % of the FLOP.
     """

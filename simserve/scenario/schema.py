@@ -6,12 +6,20 @@ with what they configure: lengths in `workload`, memory managers in `memory`, an
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    StringConstraints,
+    model_validator,
+)
 
-from simserve.catalog import Hardware, NamedModel
+from simserve.catalog import PRESET_BY_NAME, Hardware, NamedModel
 from simserve.cost import CostSpec, Roofline
 from simserve.memory import MemorySpec, PreemptionSpec, Recompute, Reservation, Unlimited
 from simserve.scenario.claims import Claim
+from simserve.scenario.errors import among
 from simserve.scheduling import FCFS, Chunked, Mixed, OrderSpec, PrefillSpec
 from simserve.spec import Count, Fraction, Name, Positive, Spec, Whole
 from simserve.workload import WorkloadSpec
@@ -37,16 +45,35 @@ class SLO(Spec):
         return self
 
 
+def _known_preset(name: str) -> str:
+    if name not in PRESET_BY_NAME:
+        raise ValueError(f"unknown preset {name!r}{among(name, PRESET_BY_NAME, 'There are')}")
+    return name
+
+
 class ContinuousSystem(Spec):
     """Iteration-level scheduling (Orca): requests come and go at every iteration."""
 
     engine: Literal["continuous"] = "continuous"
+    preset: Annotated[str, AfterValidator(_known_preset)] | None = None
+    """A preset of the catalog, whose settings hold where none are given."""
     max_batch_size: Count = 256
     order: OrderSpec = FCFS()
     memory: MemorySpec = Reservation()
     preemption: PreemptionSpec = Recompute()
     prefill: PrefillSpec = Mixed()
     cost: CostSpec = Roofline()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_preset(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take what is not given from the preset; it stays not given, so that a sweep can put another preset there."""
+        name = given.get("preset") if isinstance(given, dict) else None
+        if not isinstance(name, str) or name not in PRESET_BY_NAME:
+            return validate(given)
+        system = validate(PRESET_BY_NAME[name].with_changes(given))
+        object.__setattr__(system, "__pydantic_fields_set__", set(given))
+        return system
 
     @model_validator(mode="after")
     def _decodes_fit_the_budget(self) -> Self:
@@ -68,7 +95,13 @@ class RequestLevelSystem(Spec):
     cost: CostSpec = Roofline()
 
 
-SystemSpec = Annotated[ContinuousSystem | RequestLevelSystem, Field(discriminator="engine")]
+def _with_engine(system: Any) -> Any:
+    """Presets are continuous systems: with one, the engine need not be given."""
+    return {"engine": "continuous", **system} if isinstance(system, dict) and "preset" in system else system
+
+
+_Engines = Annotated[ContinuousSystem | RequestLevelSystem, Field(discriminator="engine")]
+SystemSpec = Annotated[_Engines, BeforeValidator(_with_engine)]
 """The systems, told apart by `engine`."""
 
 
