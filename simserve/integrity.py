@@ -29,8 +29,7 @@ def check_integrity(records: Records, memory: Memory, *, in_order: bool, budget_
     _check_requests(records)
     _check_times(records)
     _check_tokens(records)
-    held = memory.reserved_tokens
-    _require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
+    _check_memory(records, memory)
     if in_order:
         _check_admission_order(records)
     if budget_tokens is not None:
@@ -95,6 +94,18 @@ def _tokens_computed_again(preemptions: PreemptionRecords) -> int:
     That one has no KV yet: it would have passed through the next decode.
     """
     return int(preemptions.tokens[~preemptions.swapped].sum() + preemptions.decoding.sum())
+
+
+def _check_memory(records: Records, memory: Memory) -> None:
+    """Require that no more is held than there is, no more stored than held, and nothing held at the end."""
+    reserved, stored = records.iterations.kv_reserved_tokens, records.iterations.kv_stored_tokens
+    most = int(reserved.max(initial=0))
+    _require(most <= memory.capacity_tokens, f"{most} tokens of KV memory are held of {memory.capacity_tokens}")
+    if np.all(records.live_decodes == records.iterations.decode_sequences[records.decodes]):
+        over = np.flatnonzero(stored > reserved)  # by finished seats of a static batch it may be
+        _require(not len(over), f"iterations {over[:5].tolist()} store more tokens of KV than they hold")
+    held = memory.reserved_tokens
+    _require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
 
 
 def _check_admission_order(records: Records) -> None:

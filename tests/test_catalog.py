@@ -82,6 +82,13 @@ def test_memory_of_one_h100() -> None:
     assert hardware.kv_capacity_tokens(llama) // 8192 == 52
 
 
+def test_memory_of_the_paged_attention_paper() -> None:
+    # 12 GiB at 819,200 B a token: 15,728.6 tokens, 7.7 reservations of 2048.
+    capacity = Hardware(gpu=GPU_BY_NAME["a100-40g"], kv_bytes=12 * 2.0**30).kv_capacity_tokens(MODEL_BY_NAME["opt-13b"])
+    assert capacity == 15_728
+    assert capacity // 2048 == 7
+
+
 def test_given_kv_bytes_take_the_place_of_the_fraction() -> None:
     llama = MODEL_BY_NAME["llama-3-8b"]
     assert Hardware(kv_bytes=10 * 131_072.0).kv_capacity_tokens(llama) == 10

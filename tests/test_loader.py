@@ -137,7 +137,10 @@ BROKEN = [
     ("model=llama-3-8", "model: unknown model 'llama-3-8'; did you mean 'llama-3-8b'? The catalog has: llama-3-70b,"),
     ("model=zzz", "model: unknown model 'zzz'. The catalog has: llama-3-70b,"),
     ("model=5", "model: must be a mapping or one of llama-3-70b,"),
-    ("hardware.gpu=h100", "hardware.gpu: unknown GPU 'h100'; did you mean 'h100-sxm'? The catalog has: a100-40g, a100-80g,"),
+    (
+        "hardware.gpu=h100",
+        "hardware.gpu: unknown GPU 'h100'; did you mean 'h100-sxm'? The catalog has: a100-40g, a100-80g,",
+    ),
     ("model=llama-3-70b", "llama-3-70b does not fit on h100-sxm: its weights take 141.11 GB, 69.11 GB more than"),
     # search
     ("search={low: 5, high: 1}", "search: low (5) must be below high (1)"),

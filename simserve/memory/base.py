@@ -10,6 +10,10 @@ class Memory(Protocol):
     """KV memory, in tokens."""
 
     @property
+    def capacity_tokens(self) -> float:
+        """Room for tokens; infinity for memory without limit."""
+
+    @property
     def reserved_tokens(self) -> float:
         """Tokens held by the running requests, written or not; NaN where what is written is what is held."""
 

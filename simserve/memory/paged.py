@@ -116,7 +116,9 @@ class PagedMemory:
             tokens = offset + self._steps
             self._crossing[-offset % self._block_tokens] -= self._block_tokens
         self.reserved_tokens -= self._in_blocks(tokens)
-        if self.reserved_tokens < 0:
+        nobody = not self._admitted and not self._decoding
+        if self.reserved_tokens < 0 or (nobody and (self.reserved_tokens or any(self._crossing))):
             raise AssertionError(
-                f"freed more than was held: {self.reserved_tokens} tokens left after request {request.id}"
+                f"{len(self._admitted) + len(self._decoding)} requests hold {self.reserved_tokens} tokens "
+                f"after request {request.id} gave its blocks back"
             )

@@ -21,6 +21,7 @@ class Unlimited(Spec):
 class UnlimitedMemory:
     """Always has room."""
 
+    capacity_tokens = math.inf
     reserved_tokens = math.nan
 
     def why_never(self, request: Request) -> str | None:
