@@ -11,8 +11,7 @@ import typer
 from simserve import __version__, console, experiment
 from simserve.experiment import ExecutorError
 from simserve.report import OutputError
-from simserve.scenario import ScenarioError, find, json_schema, load
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario import ScenarioError, Study, find, json_schema, load
 
 
 class BadInputError(Exception):
@@ -75,7 +74,7 @@ def run(
         console.show_results(chosen, tables, out / chosen.name)
 
 
-def _load_all(names: Sequence[str], overrides: Sequence[str]) -> list[ServingScenario]:
+def _load_all(names: Sequence[str], overrides: Sequence[str]) -> list[Study]:
     """Load every scenario; where some are faulty, say what is wrong with all of them, and stop."""
     loaded, problems = [], []
     for name in names:

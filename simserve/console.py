@@ -16,12 +16,9 @@ from rich.table import Table
 
 from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME, PRESET_BY_NAME
 from simserve.report import read_csv
+from simserve.report.gantt import chart_text, charts_of
 from simserve.report.labels import label, number, path_label
-from simserve.scenario import available, load
-from simserve.scenario.schema import ServingScenario
-
-HEADLINES = ("throughput_tok_per_s", "slo_attainment", "ttft_p50_s", "ttft_p99_s", "itl_p99_s", "batch_mean")
-"""The metrics shown on the terminal; summary.csv has all."""
+from simserve.scenario import Study, available, load
 
 TEXT_COLUMNS = ("system", "name", "title", "source")
 
@@ -61,9 +58,12 @@ def plus_minus(mean: float, half: float) -> str:
     return f"{mean:,.{decimals}f} ±{half:,.{decimals}f}"
 
 
-def show_results(scenario: ServingScenario, tables: dict[str, pd.DataFrame], folder: Path) -> None:
+def show_results(scenario: Study, tables: dict[str, pd.DataFrame], folder: Path) -> None:
     """Print the outcome of a scenario: goodput or the main metrics, the claims that fail, and where the files are."""
     _out.print(_goodput(scenario, tables) if "goodput" in tables else _metrics(scenario, tables["summary"]))
+    if "schedule" in tables:
+        for system, chart in charts_of(tables["schedule"]):
+            _out.print(f"{system}\n{chart_text(chart)}\n", soft_wrap=True)
     if "claims" in tables:
         claims = tables["claims"]
         for _, line in claims[~claims["holds"]].iterrows():
@@ -72,7 +72,7 @@ def show_results(scenario: ServingScenario, tables: dict[str, pd.DataFrame], fol
     _out.print(f"results in {folder}/", soft_wrap=True)
 
 
-def _goodput(scenario: ServingScenario, tables: dict[str, pd.DataFrame]) -> Table:
+def _goodput(scenario: Study, tables: dict[str, pd.DataFrame]) -> Table:
     """Return one row for each system: mean and range over replications, next to the claimed value."""
     swept = list(scenario.sweep)
     claimed = {
@@ -80,7 +80,7 @@ def _goodput(scenario: ServingScenario, tables: dict[str, pd.DataFrame]) -> Tabl
         for claim in scenario.claims
         if claim.metric == "goodput_per_s" and claim.value is not None and not (swept or claim.over or claim.baseline)
     }
-    demand = scenario.search.demand_per_s if scenario.search else None
+    demand = scenario.searched.demand_per_s if scenario.searched else None
     headers = ["goodput (req/s)", "range", "95 % interval", "replications"]
     headers += [f"GPUs for {demand:g} req/s"] if demand else []
     headers += ["source's value"] if claimed else []
@@ -109,14 +109,16 @@ def _unbracketed(status: "pd.Series[str]") -> str:
     return "".join(f" ({n} {str(kind).replace('_', ' ')})" for kind, n in others.items())
 
 
-def _metrics(scenario: ServingScenario, summary: pd.DataFrame) -> Table:
+def _metrics(scenario: Study, summary: pd.DataFrame) -> Table:
     """Return one row for each system and point: the means of the main metrics, with half their interval."""
     keys = ["system", *scenario.sweep]
-    table = _table(scenario.title or scenario.name, "system", *map(path_label, scenario.sweep), *map(label, HEADLINES))
+    table = _table(
+        scenario.title or scenario.name, "system", *map(path_label, scenario.sweep), *map(label, scenario.HEADLINES)
+    )
     for point, rows in summary.groupby(keys, sort=False, dropna=False):
         by_metric = rows.set_index("metric")
         halves = (by_metric["ci_high"] - by_metric["ci_low"]) / 2
-        cells = [plus_minus(by_metric["mean"][metric], halves[metric]) for metric in HEADLINES]
+        cells = [plus_minus(by_metric["mean"][metric], halves[metric]) for metric in scenario.HEADLINES]
         table.add_row(*("" if value != value else str(value) for value in point), *cells)
     return table
 

@@ -12,7 +12,8 @@ class IntegrityError(AssertionError):
     """The records of a run contradict each other: a fault of the simulator, never of its input."""
 
 
-def _require(holds: bool, message: str) -> None:
+def require(holds: bool, message: str) -> None:
+    """Raise IntegrityError with the message unless it holds."""
     if not holds:
         raise IntegrityError(f"{message}. This is a fault of simserve: please report it with the scenario")
 
@@ -34,14 +35,14 @@ def check_integrity(records: Records, memory: Memory, *, in_order: bool, budget_
         _check_admission_order(records)
     if budget_tokens is not None:
         most = int((records.iterations.prefill_tokens + records.iterations.decode_sequences).max(initial=0))
-        _require(most <= budget_tokens, f"an iteration computes {most} tokens of a budget of {budget_tokens}")
+        require(most <= budget_tokens, f"an iteration computes {most} tokens of a budget of {budget_tokens}")
 
 
 def _check_requests(records: Records) -> None:
     """Require that every request has finished or was rejected, and none was both."""
     requests = records.requests
     neither_or_both = np.flatnonzero(requests.finished == requests.rejected)
-    _require(
+    require(
         not len(neither_or_both), f"requests {neither_or_both[:5].tolist()} neither finished nor were rejected, or both"
     )
 
@@ -54,11 +55,11 @@ def _check_times(records: Records) -> None:
     iterations = records.iterations
     start_s, end_s = iterations.start_s, iterations.end_s
     overlap = np.flatnonzero(start_s[1:] < end_s[:-1])
-    _require(not len(overlap), f"iterations {overlap[:5].tolist()} overlap the next ones")
+    require(not len(overlap), f"iterations {overlap[:5].tolist()} overlap the next ones")
     standing = np.flatnonzero((end_s < start_s) | ((end_s == start_s) & (iterations.decode_sequences > 0)))
-    _require(not len(standing), f"iterations {standing[:5].tolist()} decode in no time")
+    require(not len(standing), f"iterations {standing[:5].tolist()} decode in no time")
     early = np.flatnonzero(records.admitted_s < records.workload.arrival_s)
-    _require(not len(early), f"requests {early[:5].tolist()} were admitted before they arrived")
+    require(not len(early), f"requests {early[:5].tolist()} were admitted before they arrived")
 
 
 def _check_tokens(records: Records) -> None:
@@ -68,13 +69,13 @@ def _check_tokens(records: Records) -> None:
     emitted = np.bincount(segments.request, weights=segments.tokens, minlength=len(workload))[finished].astype(np.int64)
     outputs = workload.output_tokens[finished]
     wrong = np.flatnonzero(emitted != outputs)
-    _require(
+    require(
         not len(wrong),
         f"{len(wrong)} requests emitted other than their output: {emitted[wrong[:5]]} for {outputs[wrong[:5]]}",
     )
     decoding, live = iterations.decode_sequences[records.decodes], records.live_decodes
     over = np.flatnonzero(live > decoding)
-    _require(
+    require(
         not len(over),
         f"iterations {records.decodes[over[:5]].tolist()} decode {decoding[over[:5]]} sequences "
         f"but {live[over[:5]]} want a token",
@@ -82,7 +83,7 @@ def _check_tokens(records: Records) -> None:
     computed = int(iterations.prefill_tokens.sum())
     prompts = int(workload.prompt_tokens[requests.first_token_iteration != NOT_YET].sum())
     again = _tokens_computed_again(records.preemptions)
-    _require(
+    require(
         computed == prompts + again,
         f"{computed} prompt tokens were computed for prompts of {prompts} and {again} more after preemptions",
     )
@@ -100,12 +101,12 @@ def _check_memory(records: Records, memory: Memory) -> None:
     """Require that no more is held than there is, no more stored than held, and nothing held at the end."""
     reserved, stored = records.iterations.kv_reserved_tokens, records.iterations.kv_stored_tokens
     most = int(reserved.max(initial=0))
-    _require(most <= memory.capacity_tokens, f"{most} tokens of KV memory are held of {memory.capacity_tokens}")
+    require(most <= memory.capacity_tokens, f"{most} tokens of KV memory are held of {memory.capacity_tokens}")
     if np.all(records.live_decodes == records.iterations.decode_sequences[records.decodes]):
         over = np.flatnonzero(stored > reserved)  # by finished seats of a static batch it may be
-        _require(not len(over), f"iterations {over[:5].tolist()} store more tokens of KV than they hold")
+        require(not len(over), f"iterations {over[:5].tolist()} store more tokens of KV than they hold")
     held = memory.reserved_tokens
-    _require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
+    require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
 
 
 def _check_admission_order(records: Records) -> None:
@@ -113,4 +114,4 @@ def _check_admission_order(records: Records) -> None:
     admitted = records.requests.admitted_iteration
     admitted = admitted[admitted != NOT_YET]
     overtaken = np.flatnonzero(np.diff(admitted) < 0)
-    _require(not len(overtaken), f"{len(overtaken)} requests were admitted before one that had arrived earlier")
+    require(not len(overtaken), f"{len(overtaken)} requests were admitted before one that had arrived earlier")

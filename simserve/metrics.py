@@ -27,6 +27,16 @@ COLUMNS = (
 )
 """The measures of a run, in the order of runs.csv."""
 
+REQUEST_COLUMNS = (
+    *("request_id", "client", "arrival_s", "prompt_tokens", "output_tokens", "admitted_s", "first_token_s", "finish_s"),
+    *("ttft_s", "tpot_s", "e2e_s", "itl_max_s", "preemptions", "status", "slo_met"),
+)
+ITERATION_COLUMNS = (
+    *("iteration", "start_s", "end_s", "prefill_tokens", "decode_sequences", "running", "waiting"),
+    *("kv_reserved_tokens", "kv_stored_tokens"),
+)
+PREEMPTION_COLUMNS = ("request_id", "iteration", "time_s", "kind", "tokens", "cost_s")
+
 
 class Bounds(Protocol):
     """The latency bounds of an SLO; None is no bound."""
@@ -140,7 +150,7 @@ def weighted_percentiles(values: Floats, counts: Ints, percents: Sequence[float]
     return [at(floor(p)) + (at(ceil(p)) - at(floor(p))) * (p % 1) for p in positions]
 
 
-def _latency(name: str, values: Floats, counts: Ints | None = None) -> dict[str, float]:
+def latency(name: str, values: Floats, counts: Ints | None = None) -> dict[str, float]:
     """Return mean, percentiles and maximum, NaN where there is nothing to measure."""
     if counts is None:
         counts = np.isfinite(values).astype(np.int64)
@@ -158,7 +168,8 @@ def _dot(values: NDArray[Any], weights: NDArray[Any]) -> float:
     return float(np.sum(values * weights))
 
 
-def _ratio(amount: float, per: float) -> float:
+def ratio(amount: float, per: float) -> float:
+    """Return amount / per, NaN where there is nothing to divide by."""
     return amount / per if per > 0 else np.nan
 
 
@@ -175,7 +186,7 @@ def steady_throughput_tok_per_s(records: Records) -> float:
     decodes_by_then = np.searchsorted(records.decodes, last, side="right")
     by_then = np.minimum(segments.tokens, 1 + decodes_by_then - segments.starts)
     tokens = by_then[segments.first <= last].sum()
-    return _ratio(float(tokens), float(records.iterations.end_s[last]))
+    return ratio(float(tokens), float(records.iterations.end_s[last]))
 
 
 def run_metrics(records: Records, slo: Bounds | None, kv_capacity_tokens: int) -> dict[str, float]:
@@ -197,21 +208,21 @@ def run_metrics(records: Records, slo: Bounds | None, kv_capacity_tokens: int) -
         "unfinished": len(workload) - finished - rejected,
         "duration_s": duration_s,
         "output_tokens": output_tokens,
-        "throughput_tok_per_s": _ratio(output_tokens, duration_s),
+        "throughput_tok_per_s": ratio(output_tokens, duration_s),
         "steady_throughput_tok_per_s": steady_throughput_tok_per_s(records),
-        "request_throughput_per_s": _ratio(finished, duration_s),
+        "request_throughput_per_s": ratio(finished, duration_s),
         "slo_attainment": float(slo_met(records, slo).mean()) if slo else np.nan,
-        **_latency("ttft", ttft_s(records)),
-        **_latency("tpot", tpot_s(records)),
-        **_latency("itl", *token_gaps(records)),
-        **_latency("e2e", e2e_s(records)),
+        **latency("ttft", ttft_s(records)),
+        **latency("tpot", tpot_s(records)),
+        **latency("itl", *token_gaps(records)),
+        **latency("e2e", e2e_s(records)),
         "iterations": len(iterations),
         "busy_s": busy_s,
-        "utilization": _ratio(busy_s, duration_s),
-        "batch_mean": _ratio(_dot(iterations.running, durations_s), busy_s),
+        "utilization": ratio(busy_s, duration_s),
+        "batch_mean": ratio(_dot(iterations.running, durations_s), busy_s),
         "running_max": int(iterations.running.max(initial=0)),
-        "kv_reserved_mean": _ratio(_dot(iterations.kv_reserved_tokens, durations_s), busy_s * kv_capacity_tokens),
-        "kv_stored_mean": _ratio(_dot(iterations.kv_stored_tokens, durations_s), busy_s * kv_capacity_tokens),
+        "kv_reserved_mean": ratio(_dot(iterations.kv_reserved_tokens, durations_s), busy_s * kv_capacity_tokens),
+        "kv_stored_mean": ratio(_dot(iterations.kv_stored_tokens, durations_s), busy_s * kv_capacity_tokens),
         "preemptions": len(records.preemptions),
     }
 
@@ -237,7 +248,7 @@ def request_table(records: Records, slo: Bounds | None) -> pd.DataFrame:
         "status": status,
         "slo_met": slo_met(records, slo) if slo else np.nan,
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, columns=list(REQUEST_COLUMNS))
 
 
 def iteration_table(records: Records) -> pd.DataFrame:
@@ -254,7 +265,7 @@ def iteration_table(records: Records) -> pd.DataFrame:
         "kv_reserved_tokens": iterations.kv_reserved_tokens,
         "kv_stored_tokens": iterations.kv_stored_tokens,
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, columns=list(ITERATION_COLUMNS))
 
 
 def preemption_table(records: Records) -> pd.DataFrame:
@@ -268,4 +279,4 @@ def preemption_table(records: Records) -> pd.DataFrame:
         "tokens": preemptions.tokens,
         "cost_s": preemptions.cost_s,
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, columns=list(PREEMPTION_COLUMNS))

@@ -3,6 +3,8 @@
 import math
 from typing import NamedTuple
 
+from simserve.content import Content, own_output, own_prompt
+
 
 class Request(NamedTuple):
     """One request, known whole to the simulator and only in part to the policies it is given to.
@@ -25,8 +27,15 @@ class Request(NamedTuple):
     """Lower is more urgent."""
     deadline_s: float = math.inf
     """When it should be answered, in seconds from the start of the run."""
+    content: Content = ()
+    """What its prompt says; empty where the workload does not tell, and then it is like no other."""
 
     @property
     def total_tokens(self) -> int:
         """Prompt and output together."""
         return self.prompt_tokens + self.output_tokens
+
+    def text(self, generated_tokens: int = 0) -> Content:
+        """Return what it has said so far: its prompt and the first `generated_tokens` of its output."""
+        prompt = self.content or ((own_prompt(self.id), self.prompt_tokens),)
+        return (*prompt, (own_output(self.id), generated_tokens)) if generated_tokens else prompt

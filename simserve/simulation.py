@@ -9,7 +9,7 @@ from simserve.engine import Arrivals, Clock, ContinuousEngine, Engine, RequestLe
 from simserve.integrity import check_integrity
 from simserve.memory import PreemptionSpec, Recompute
 from simserve.records import Log, Records
-from simserve.scenario.schema import ContinuousSystem, ServingScenario, SystemSpec
+from simserve.scenario.serving import ContinuousSystem, ServingScenario, SystemSpec
 from simserve.scheduling import FCFS, Chunked, Mixed, PrefillPlacement
 from simserve.workload import Streams, Workload
 

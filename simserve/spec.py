@@ -6,9 +6,18 @@ cost model prices). Parts with state (memory, queues, engines) are built from th
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+)
 
 
 class Spec(BaseModel):
@@ -25,6 +34,11 @@ def _whole(value: Any) -> Any:
 def _bare_name(value: Any) -> Any:
     """`order: fcfs` is short for `order: {kind: fcfs}`."""
     return {"kind": value} if isinstance(value, str) else value
+
+
+def _from_scenario_folder(path: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder")
+    return str(Path(folder, path)) if path and folder else path
 
 
 Whole = BeforeValidator(_whole)
@@ -50,6 +64,10 @@ Duration = Annotated[float, Field(ge=0, le=1e9)]
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 """A share: above 0, at most 1."""
+
+
+FilePath = Annotated[str, AfterValidator(_from_scenario_folder)]
+"""A file; relative paths start at the scenario's folder."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
 """YAML read strictly, by the YAML 1.2 core schema on PyYAML: no surprises in what a scalar means.
 
-`1e3` is a number, `no` and `on` are strings, `1:30` and dates are strings, and a key given twice is an error.
+`1e3` is a number, `no` and `on` are strings, `1:30` and dates are strings, and a key given twice is an error. Of YAML
+1.1 only `<<: *anchor` is kept: a mapping that differs from another in a few keys is common in scenarios.
 """
 
 import re
@@ -9,6 +10,8 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 from yaml.nodes import MappingNode
+
+MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
@@ -19,6 +22,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE:
+                continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
                 raise ConstructorError(None, None, f"key {key!r} is not a name; put it in quotes", key_node.start_mark)
@@ -30,6 +35,7 @@ class _Loader(yaml.SafeLoader):
 
 for _tag, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", r"<<", "<"),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
     (

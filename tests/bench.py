@@ -22,7 +22,7 @@ from simserve.engine import Clock
 from simserve.experiment import run_study
 from simserve.experiment.executors import InProcess
 from simserve.scenario import load
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario.serving import ServingScenario
 
 ROUNDS = 5
 SATURATION = load(Path("scenarios/saturation.yaml"))

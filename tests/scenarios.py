@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario.serving import ServingScenario
 
 CHAT: dict[str, Any] = {
     "num_requests": 60,

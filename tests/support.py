@@ -9,7 +9,7 @@ import pytest
 
 from simserve.metrics import iteration_table, itl_max_s, run_metrics, token_gaps
 from simserve.records import Records
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario.serving import ServingScenario
 from simserve.simulation import simulate
 from simserve.workload import Streams, Workload
 from tests import reference_engine as reference

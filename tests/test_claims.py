@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from simserve.experiment.claims import judge
-from simserve.experiment.runs import RunResult, Task
+from simserve.experiment.task import RunResult, Task
 from simserve.scenario.claims import Claim
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from simserve import diagnostics, metrics
 from simserve.experiment import publish, quick_form
 from simserve.experiment.executors import InProcess
-from simserve.scenario import json_schema, load
+from simserve.scenario import Study, json_schema, load
+from simserve.scenario.schema import KINDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -40,11 +40,13 @@ def test_python_examples_run(page: Path, workplace: Path, monkeypatch: pytest.Mo
         exec(compile(block, page.name, "exec"), names)
 
 
+SCENARIO_PAGES = ("scenarios", "prediction", "numerics")
+
 WHOLE_SCENARIOS = [
-    pytest.param(text, id=f"{page.name}: {text.split()[1]}")
+    pytest.param(text, id=f"{page.name}: {text.partition('name: ')[2].split()[0]}")
     for page in PAGES
     for text in blocks(page, "yaml")
-    if text.startswith("name:")
+    if re.match(r"(kind: \w+\n)?name:", text)
 ]
 
 
@@ -53,13 +55,14 @@ def test_example_scenarios_run(text: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "example.yaml").write_text(text)
-    for code in blocks(ROOT / "docs/extending.md", r"python my_parts\.py"):
-        (tmp_path / "my_parts.py").write_text(code)
+    for module in ("my_parts", "my_controllers"):
+        for code in blocks(ROOT / "docs/extending.md", rf"python {module}\.py"):
+            (tmp_path / f"{module}.py").write_text(code)
     publish(quick_form(load(tmp_path / "example.yaml")), tmp_path, InProcess())
 
 
 def test_every_key_and_choice_of_a_scenario_is_documented() -> None:
-    text = (ROOT / "docs/scenarios.md").read_text(encoding="utf-8")
+    text = "".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8") for page in SCENARIO_PAGES)
     schema = json_schema()
     keys = set(re.findall(r'"(?:const|properties)": ', json.dumps(schema)))
     assert keys
@@ -81,15 +84,20 @@ def test_every_key_and_choice_of_a_scenario_is_documented() -> None:
     assert missing - {entry.removesuffix(".yaml") for entry in catalog} == set()
 
 
-def test_every_column_of_the_runs_is_documented() -> None:
-    text = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-    latencies = re.compile(r"(ttft|tpot|itl|e2e)_")
-    columns = [name for name in metrics.COLUMNS if not latencies.match(name)]
-    assert [name for name in (*columns, *diagnostics.COLUMNS) if f"`{name}`" not in text] == []
-    for name in metrics.COLUMNS:
+@pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
+def test_every_column_is_documented(kind: type[Study]) -> None:
+    pages = ("results", "prediction", "numerics")
+    text = "".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8") for page in pages)
+    latencies = re.compile(r"(ttft|tpot|itl|e2e)_(?=(mean|p50|p90|p99|max)_s)")
+    measures = [name for columns in kind.MEASURES.values() for name in columns]
+    assert [name for name in measures if not latencies.match(name) and f"`{name}`" not in text] == []
+    for name in measures:
         if match := latencies.match(name):
             assert f"`{match[0]}`" in text
             assert f"`{name.removeprefix(match[0])}`" in text
+    for table, columns in kind.TABLES.items():
+        assert f"{table}.csv" in text
+        assert [name for name in columns if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simserve.metrics import e2e_s, run_metrics, slo_met, tpot_s, ttft_s
 from simserve.records import NOT_YET, Records
-from simserve.scenario.schema import SLO
+from simserve.scenario.serving import SLO
 from simserve.simulation import run
 from simserve.workload import Streams
 from tests import reference_engine as reference

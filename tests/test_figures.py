@@ -29,8 +29,9 @@ from simserve.report.series import (
 )
 from simserve.report.style import style
 from simserve.report.tables import read_csv, write_csv
-from simserve.scenario.schema import SLO, Figure
+from simserve.scenario.serving import SLO
 from simserve.scenario.soundness import study_problems
+from simserve.scenario.study import Figure
 from tests.scenarios import small
 
 RATE = "workload.arrivals.rate_per_s"
@@ -307,7 +308,7 @@ def test_distributions_need_the_table_of_requests() -> None:
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"metrics": []}, "give at least one of metrics and distributions"),
+        ({"metrics": []}, "give at least one of metrics, distributions and curves"),
         ({"metrics": [], "distributions": ["ttft_s"], "against": "ttft_p50_s"}, "against needs metrics"),
     ],
 )

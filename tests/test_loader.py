@@ -54,7 +54,7 @@ BROKEN = [
     ("zzz=5", "zzz: unknown key. Accepted: kind, name"),
     ("model.layer=3", "model.layer: unknown key; did you mean 'layers'? Accepted: name, source, layers"),
     ("systems.orca.memory.max_token=1", "systems.orca.memory.max_token: unknown key; did you mean 'max_tokens'?"),
-    ("slo.ttft=1", "slo.ttft: unknown key; did you mean 'ttft_s'? Accepted: ttft_s, tpot_s, attainment"),
+    ("slo.ttft=1", "slo.ttft: unknown key; did you mean 'ttft_s'? Accepted: attainment, ttft_s, tpot_s"),
     # kinds and engines
     ("kind=servin", "kind: unknown kind 'servin'; did you mean 'serving'? Accepted: serving"),
     ("kind=5", "kind: unknown kind 5. Accepted: serving"),
@@ -237,6 +237,10 @@ BROKEN = [
     ("=5", "override '=5': '' is not a dotted path"),
     ("a..b=5", "override 'a..b=5': 'a..b' is not a dotted path"),
     ("seed=[1", "override 'seed=[1': line 1, column 3: not YAML: while parsing a flow sequence, expected ',' or ']'"),
+    (
+        "seed=!!bool maybe",
+        "override 'seed=!!bool maybe': not YAML of plain values: a type written with !! does not fit its value",
+    ),
     ("seed=&a [*a]", "override 'seed=&a [*a]': not YAML of plain values: Circular reference"),
     (
         "systems.new.engine=continuous",
@@ -373,9 +377,9 @@ def test_all_faults_at_once_each_with_the_file(base: Path) -> None:
     assert str(caught.value).splitlines() == [
         f"{base}: override 'foo': must be dotted.path=value",
         f"{base}: name: must be letters, digits, '-' and '_'; got 'a b'",
-        f"{base}: slo.attainment: must be greater than 0 and at most 1; got 2",
         f"{base}: systems.orca.max_batch_size: must be a whole number of at least 1; got 0",
         f"{base}: seed: must be a whole number of at least 0; got -1",
+        f"{base}: slo.attainment: must be greater than 0 and at most 1; got 2",
         f"{base}: {problems(base, 'sed=1')[0]}",
     ]
 

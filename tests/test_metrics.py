@@ -23,7 +23,7 @@ from simserve.metrics import (
     weighted_percentiles,
 )
 from simserve.records import NOT_YET, Records
-from simserve.scenario.schema import SLO
+from simserve.scenario.serving import SLO
 from simserve.simulation import run
 from simserve.workload import Streams
 from tests.support import TABLE, Row, assert_same_gaps_as_reference, chat, scenario, serve, serve_plainly

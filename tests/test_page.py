@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from simserve.report import draw, write_csv, write_page
-from simserve.scenario.schema import Figure
+from simserve.scenario.study import Figure
 
 RATE = "workload.arrivals.rate_per_s"
 VOID = {"meta", "br"}

@@ -6,8 +6,8 @@ import pytest
 
 from simserve.catalog import MODEL_BY_NAME
 from simserve.memory import Reservation, Unlimited
-from simserve.scenario import Scenario, ScenarioError, at_point, grid
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario import ScenarioError, at_point, grid
+from simserve.scenario.serving import ServingScenario
 from simserve.workload.lengths import Constant, Lognormal
 
 RAW: dict[str, Any] = {
@@ -29,7 +29,7 @@ RAW: dict[str, Any] = {
 }
 
 
-def scenario(**changes: Any) -> Scenario:
+def scenario(**changes: Any) -> ServingScenario:
     return ServingScenario.model_validate({**RAW, **changes})
 
 

@@ -7,7 +7,7 @@ import pytest
 from simserve.catalog import PRESET_BY_NAME
 from simserve.memory import Paged, Recompute, Reservation
 from simserve.scenario import ScenarioError, at_point
-from simserve.scenario.schema import ContinuousSystem
+from simserve.scenario.serving import ContinuousSystem
 from simserve.scheduling import FCFS, Chunked, Mixed
 from simserve.scheduling.prefill import First
 from simserve.simulation import run

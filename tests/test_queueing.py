@@ -23,7 +23,7 @@ from simserve.engine import Clock
 from simserve.metrics import steady_throughput_tok_per_s
 from simserve.records import Records
 from simserve.request import Request
-from simserve.scenario.schema import SystemSpec
+from simserve.scenario.serving import SystemSpec
 from simserve.scheduling.queue import FCFSQueue
 from simserve.simulation import run, simulate
 from simserve.workload import Streams, Workload

@@ -39,7 +39,8 @@ from simserve import strict_yaml
         ("0o8", "0o8"),
         ("[1, a]", [1, "a"]),
         ("{a: {b: [1]}}", {"a": {"b": [1]}}),
-        ("<<: {a: 1}", {"<<": {"a": 1}}),
+        ("x: &x {a: 1, b: 2}\ny: {<<: *x, b: 3}", {"x": {"a": 1, "b": 2}, "y": {"a": 1, "b": 3}}),
+        ('"<<": 1', {"<<": 1}),
     ],
 )
 def test_values(text: str, value: object) -> None:

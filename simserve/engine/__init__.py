@@ -1,4 +1,4 @@
-"""The engines: SimPy processes that turn requests into tokens, iteration by iteration."""
+"""The engines: SimPy processes that turn requests into tokens, iteration by iteration; `predictive` serves queries."""
 
 from simserve.engine.arrivals import Arrivals
 from simserve.engine.base import Engine

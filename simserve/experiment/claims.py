@@ -1,6 +1,6 @@
 """Judging claims: each against the replications of the system and point that it is about."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,16 @@ Values = NDArray[np.float64]
 """What a claim is about, one value for each run; never empty."""
 
 
-def judge(claims: Sequence[Claim], results: Sequence[Result]) -> pd.DataFrame:
-    """Return claims.csv: what each claim expects, what was measured (mean and range), the rule, and the verdict."""
-    return pd.DataFrame([_line(claim, results) for claim in claims], columns=list(COLUMNS))
+def judge(claims: Sequence[Claim], results: Sequence[Result], machine_dependent: Collection[str] = ()) -> pd.DataFrame:
+    """Return claims.csv: what each claim expects, what was measured (mean and range), the rule, and the verdict.
+
+    Measures that are `machine_dependent` are marked so in the rule.
+    """
+    lines = [_line(claim, results) for claim in claims]
+    for line, claim in zip(lines, claims, strict=True):
+        if claim.metric in machine_dependent:
+            line["rule"] += ", machine-dependent"
+    return pd.DataFrame(lines, columns=list(COLUMNS))
 
 
 def _line(claim: Claim, results: Sequence[Result]) -> dict[str, Any]:

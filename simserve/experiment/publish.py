@@ -8,11 +8,11 @@ from pathlib import Path
 
 from simserve import report
 from simserve.experiment.study import Progress, Tables, run_study
-from simserve.scenario.schema import ServingScenario
+from simserve.scenario.study import Study, TrafficStudy
 
 
 def publish(
-    scenario: ServingScenario,
+    scenario: Study,
     out: Path,
     executor: Executor,
     progress: Progress = lambda done, total: None,
@@ -34,7 +34,7 @@ def publish(
         for name, table in tables.items():
             report.write_csv(table, folder / f"{name}.csv")
         title = scenario.title or scenario.name
-        report.draw(folder, title, scenario.figure, scenario.slo, search=scenario.search is not None)
+        report.draw(folder, title, scenario.drawn, getattr(scenario, "slo", None), search=scenario.searched is not None)
         report.write_page(folder, title, scenario.source, footer=_footer(scenario, quick))
         report.write_manifest(
             folder,
@@ -43,10 +43,14 @@ def publish(
             quick=quick,
             wall_s=time.perf_counter() - started_s,
             started_at=started_at,
+            machine_dependent=scenario.MACHINE_DEPENDENT,
         )
     return tables
 
 
-def _footer(scenario: ServingScenario, quick: bool) -> str:
-    size = f"seed {scenario.seed}, {scenario.replications} replications of {scenario.workload.num_requests} requests"
+def _footer(scenario: Study, quick: bool) -> str:
+    sizes = [f"seed {scenario.seed}", f"{scenario.replications} replications"]
+    if isinstance(scenario, TrafficStudy):
+        sizes[1] += f" of {scenario.workload.num_requests} requests"
+    size = ", ".join(sizes)
     return f"Quick form: {size}; for a first look only" if quick else size[0].upper() + size[1:]

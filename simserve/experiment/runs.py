@@ -1,42 +1,27 @@
 """One task of an experiment, as a worker process computes it: a run, or the search of one system and replication."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
-import numpy as np
-import pandas as pd
-
-from simserve import diagnostics, metrics, simulation
+from simserve.experiment import cpu_timing, forward_pass, gantt, latency_profile, prediction, serving
 from simserve.experiment.search import Bracket, bisect
-from simserve.records import Records
-from simserve.scenario import at_point
-from simserve.scenario.schema import Output, ServingScenario
+from simserve.experiment.task import RunResult, Task, is_wanted
+from simserve.scenario import Study, at_point
+from simserve.scenario.study import TrafficStudy
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What to compute: a system at a point of the sweep, in one replication."""
-
-    system: str
-    point: Mapping[str, Any]
-    replication: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What is kept of one run."""
-
-    task: Task
-    measures: Mapping[str, float]
-    """The columns of runs.csv and diagnostics.csv."""
-    times_digest: str
-    """A hash of all token times: two runs that agree to the last digit have the same."""
-    requests: pd.DataFrame | None = None
-    iterations: pd.DataFrame | None = None
-    preemptions: pd.DataFrame | None = None
+RUN: dict[str, Callable[[Any, Task], RunResult]] = {
+    "serving": serving.run,
+    "prediction": prediction.run,
+    "latency_profile": latency_profile.run,
+    "padding": forward_pass.run_padding,
+    "selective_batching": forward_pass.run_selective_batching,
+    "gantt": gantt.run,
+    "cpu_timing": cpu_timing.run,
+}
+"""How a task is computed, by the kind of study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,41 +52,21 @@ class SearchResult:
 Result = TypeVar("Result", RunResult, SearchResult)
 
 
-def run_task(scenario: ServingScenario, task: Task) -> RunResult:
+def run_task(scenario: Study, task: Task) -> RunResult:
     """Run a task and measure it."""
     scenario = at_point(scenario, task.point) if task.point else scenario
-    records = simulation.run(scenario, task.system, task.replication)
-    return _measure(scenario, task, records)
+    return RUN[scenario.kind](scenario, task)
 
 
-def _measure(scenario: ServingScenario, task: Task, records: Records) -> RunResult:
-    system = scenario.systems[task.system]
-    cost = system.cost.price(scenario.model, scenario.hardware)
-    measures = metrics.run_metrics(records, scenario.slo, scenario.hardware.kv_capacity_tokens(scenario.model))
-    measures |= diagnostics.diagnostics(records, cost, system.max_batch_size)
-    output = scenario.output
-    return RunResult(
-        task=task,
-        measures=measures,
-        times_digest=sha256(np.stack((records.first_token_s, records.finish_s)).tobytes()).hexdigest(),
-        requests=metrics.request_table(records, scenario.slo) if _wanted(output.requests, task) else None,
-        iterations=metrics.iteration_table(records) if _wanted(output.iterations, task) else None,
-        preemptions=metrics.preemption_table(records) if _wanted(output.preemptions, task) else None,
-    )
-
-
-def _wanted(choice: bool | str, task: Task) -> bool:
-    return task.replication == 0 if choice == "first" else bool(choice)
-
-
-def search_task(scenario: ServingScenario, task: Task) -> SearchResult:
+def search_task(scenario: TrafficStudy, task: Task) -> SearchResult:
     """Search the goodput of a task's system; every step of the search sees the same requests at another rate.
 
     The large tables, where wanted, are of the highest rate that attains.
     """
-    search = scenario.search
+    search, output = scenario.search, scenario.output
     assert search is not None
-    measured_only = scenario.model_copy(update={"output": Output(requests=False, iterations=False, preemptions=False)})
+    nothing = dict.fromkeys(type(output).model_fields, False)
+    measured_only = scenario.model_copy(update={"output": output.model_copy(update=nothing)})
     runs: dict[float, RunResult] = {}
 
     def at(value: float) -> Task:
@@ -114,8 +79,6 @@ def search_task(scenario: ServingScenario, task: Task) -> SearchResult:
         return runs[value].measures["slo_attainment"] >= slo.attainment
 
     bracket = bisect(attains, search.low, search.high, search.rel_tol)
-    output = scenario.output
-    choices = (output.requests, output.iterations, output.preemptions)
-    if bracket.low is not None and any(_wanted(choice, task) for choice in choices):
+    if bracket.low is not None and any(is_wanted(getattr(output, table), task) for table in nothing):
         runs[bracket.low] = run_task(scenario, at(bracket.low))
     return SearchResult(task, bracket, tuple(run for _, run in sorted(runs.items())), search.demand_per_s)

@@ -1,5 +1,6 @@
 """Means and intervals over replications. Requests of one run are not independent, so they give none."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,6 +8,12 @@ import pandas as pd
 from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
+
+SHARES = re.compile(
+    r"slo_attainment|utilization|kv_(?:reserved|stored)_mean|support_mean|agreement"
+    r"|(?:\w+_)?accuracy(?:_\w+)?|\w+_share(?:_\w+)?"
+)
+"""The measures that are shares of something."""
 
 
 def summarise(table: pd.DataFrame, keys: Sequence[str], metrics: Sequence[str]) -> pd.DataFrame:
@@ -28,4 +35,4 @@ def unit(metric: str) -> str:
     for suffix, name in (("_tok_per_s", "tok/s"), ("_per_s", "1/s"), ("_s", "s"), ("_tokens", "tokens")):
         if metric.endswith(suffix):
             return name
-    return "share" if metric in {"slo_attainment", "utilization", "kv_reserved_mean", "kv_stored_mean"} else "count"
+    return "share" if SHARES.fullmatch(metric) else "count"

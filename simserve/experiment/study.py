@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from simserve import diagnostics, metrics
 from simserve.experiment.claims import judge
-from simserve.experiment.runs import Result, RunResult, SearchResult, Task, run_task, search_task
+from simserve.experiment.runs import Result, SearchResult, run_task, search_task
 from simserve.experiment.statistics import summarise
-from simserve.scenario import grid
-from simserve.scenario.schema import ServingScenario
+from simserve.experiment.task import RunResult, Task
+from simserve.scenario import Study, grid
+from simserve.scenario.study import TrafficStudy
 
 Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all) whenever one is done."""
@@ -22,7 +22,7 @@ Tables = dict[str, pd.DataFrame]
 """The tables of the results, by the name of their CSV file without its ending."""
 
 
-def run_study(scenario: ServingScenario, executor: Executor, progress: Progress = lambda done, total: None) -> Tables:
+def run_study(scenario: Study, executor: Executor, progress: Progress = lambda done, total: None) -> Tables:
     """Run all of a scenario and gather its tables; the executor changes how long it takes and nothing else."""
     tasks = [
         Task(system, point, replication)
@@ -31,7 +31,7 @@ def run_study(scenario: ServingScenario, executor: Executor, progress: Progress 
         for replication in range(scenario.replications)
     ]
     swept = list(scenario.sweep)
-    if scenario.search is None:
+    if not isinstance(scenario, TrafficStudy) or scenario.search is None:
         runs = _compute(partial(run_task, scenario), tasks, executor, progress)
         return _run_tables(scenario, runs, swept) | _conclusions(scenario, runs, swept)
     searches = _compute(partial(search_task, scenario), tasks, executor, progress)
@@ -77,15 +77,13 @@ def _frame(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> pd.DataFr
     return pd.DataFrame({name: pd.Series(v, dtype=object) if name in swept else v for name, v in columns.items()})
 
 
-def _run_tables(scenario: ServingScenario, runs: Sequence[RunResult], swept: Sequence[str]) -> Tables:
-    """Return runs and diagnostics, and the large tables of those runs that kept them."""
-    table = _measures(runs, swept, metrics.COLUMNS)
-    table.insert(len(swept) + 2, "seed", scenario.seed)
-    tables = {"runs": table, "diagnostics": _measures(runs, swept, diagnostics.COLUMNS)}
-    for name in ("requests", "iterations", "preemptions"):
-        parts = [(run.task, part) for run in runs if (part := getattr(run, name)) is not None]
-        if parts:
-            tables[name] = pd.concat([_labelled(part, _where(task, swept)) for task, part in parts], ignore_index=True)
+def _run_tables(scenario: Study, runs: Sequence[RunResult], swept: Sequence[str]) -> Tables:
+    """Return the tables with a row for each run, and the large tables of those runs that kept them."""
+    tables = {name: _measures(runs, swept, columns) for name, columns in scenario.MEASURES.items()}
+    tables["runs"].insert(len(swept) + 2, "seed", scenario.seed)
+    for name in dict.fromkeys(name for run in runs for name in run.tables):
+        parts = [_labelled(run.tables[name], _where(run.task, swept)) for run in runs if name in run.tables]
+        tables[name] = pd.concat(parts, ignore_index=True)
     return tables
 
 
@@ -110,10 +108,10 @@ def _goodput_table(searches: Sequence[SearchResult], swept: Sequence[str]) -> pd
     return _frame(rows, swept).astype({"low_per_s": float, "high_per_s": float})
 
 
-def _conclusions(scenario: ServingScenario, results: Sequence[Result], swept: Sequence[str]) -> Tables:
+def _conclusions(scenario: Study, results: Sequence[Result], swept: Sequence[str]) -> Tables:
     """Return the summary over replications, and the claims judged."""
     names = list(results[0].measures)
     conclusions = {"summary": summarise(_measures(results, swept, names), ["system", *swept], names)}
     if scenario.claims:
-        conclusions["claims"] = judge(scenario.claims, results)
+        conclusions["claims"] = judge(scenario.claims, results, scenario.MACHINE_DEPENDENT)
     return conclusions

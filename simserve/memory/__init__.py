@@ -5,8 +5,11 @@ from typing import Annotated
 from pydantic import Field
 
 from simserve.memory.base import Memory
+from simserve.memory.block_tables import BlockTables
 from simserve.memory.host import HostMemory, PreemptionSpec, Recompute, Swap
 from simserve.memory.paged import Paged
+from simserve.memory.prediction_cache import Clock, ClockCache
+from simserve.memory.prefix import BlockPrefix, PrefixCache, PrefixSpec, RadixPrefix
 from simserve.memory.reservation import Reservation
 from simserve.memory.unlimited import Unlimited
 from simserve.spec import BareName
@@ -15,11 +18,18 @@ MemorySpec = Annotated[Annotated[Reservation | Paged | Unlimited, Field(discrimi
 """The memory managers, told apart by `kind`. Each builds a `Memory` with `manager(capacity_tokens)`."""
 
 __all__ = [
+    "BlockPrefix",
+    "BlockTables",
+    "Clock",
+    "ClockCache",
     "HostMemory",
     "Memory",
     "MemorySpec",
     "Paged",
     "PreemptionSpec",
+    "PrefixCache",
+    "PrefixSpec",
+    "RadixPrefix",
     "Recompute",
     "Reservation",
     "Swap",

@@ -6,20 +6,52 @@ import re
 from typing import Any
 
 NAMES = {
+    "accuracy": ("accuracy", "share"),
+    "accuracy_late": ("accuracy in the last tenth", "share"),
+    "accuracy_shortfall_late": ("accuracy below the best model's in the last tenth", "share"),
+    "adapt_batches": ("batches to adapt", ""),
+    "agreement": ("agreement with all votes", "share"),
     "batch_mean": ("mean batch", "sequences"),
+    "batch_size": ("batch size", "queries"),
+    "batch_throughput_per_s": ("batch throughput", "queries/s"),
+    "best_model_accuracy": ("accuracy of the best model", "share"),
+    "best_model_accuracy_late": ("accuracy of the best model in the last tenth", "share"),
+    "best_model_share": ("queries to the best model", "share"),
+    "best_model_share_late": ("queries to the best model in the last tenth", "share"),
     "busy_s": ("busy time", "s"),
+    "cached_share": ("answered from the cache", "share"),
     "duration_s": ("duration", "s"),
+    "expired_share": ("expired", "share"),
     "goodput_per_s": ("goodput", "req/s"),
     "gpus_for_demand": ("GPUs for the demand", ""),
+    "joined_share": ("joined a query under way", "share"),
     "kv_reserved_mean": ("KV memory reserved, mean", "share"),
     "kv_stored_mean": ("KV memory stored, mean", "share"),
+    "largest_batch": ("largest batch in time", "queries"),
+    "largest_batch_latency_s": ("latency of the largest batch in time", "s"),
+    "largest_batch_throughput_per_s": ("throughput of the largest batch in time", "queries/s"),
+    "late_share": ("late batches", "share"),
+    "late_share_disturbed": ("late batches while disturbed", "share"),
+    "latency_s": ("latency", "s"),
+    "limit": ("batch size limit", ""),
+    "limit_max": ("batch size limit, max", ""),
+    "limit_mean": ("batch size limit, mean", ""),
+    "limit_min": ("batch size limit, min", ""),
+    "missing_vote_share": ("missing votes", "share"),
     "output_tokens": ("output", "tokens"),
     "rate_per_s": ("arrival rate", "req/s"),
+    "recover_batches": ("batches to recover", ""),
+    "regret": ("regret", "wrong answers"),
+    "regret_second_half_share": ("regret from the second half", "share"),
     "request_throughput_per_s": ("request throughput", "req/s"),
     "running_max": ("most running", "sequences"),
+    "size": ("batch size", "queries"),
     "slo_attainment": ("SLO attainment", ""),
     "steady_throughput_tok_per_s": ("steady throughput", "tok/s"),
+    "support_mean": ("votes for the answer, mean", "share"),
+    "throughput_per_s": ("throughput", "queries/s"),
     "throughput_tok_per_s": ("throughput", "tok/s"),
+    "unbatched_throughput_per_s": ("throughput without batching", "queries/s"),
 }
 """Name and unit of what does not follow from its column name."""
 
@@ -63,7 +95,7 @@ def path_label(path: str) -> str:
 
 def _of_path(path: str, field: str) -> str:
     *parents, last = path.split(".")
-    owner = f"{parents[1]}: " if parents[:1] == ["systems"] and len(parents) > 1 else ""
+    owner = f"{parents[1]}: " if parents[:1] == ["systems"] and parents[1:2] not in ([], ["*"]) else ""
     if parents and last == "kind":
         return owner + name_and_unit(parents[-1])[0]
     if parents and last in PART_FIELDS:

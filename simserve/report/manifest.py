@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,11 @@ def write_manifest(
     quick: bool,
     wall_s: float,
     started_at: str,
+    machine_dependent: Sequence[str] = (),
 ) -> None:
     """Write manifest.json for the files that are in `folder` now; the only file with times of day in it.
+
+    `machine_dependent` names the columns of wall time, which no seed reproduces.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -34,6 +38,7 @@ def write_manifest(
     entries = {
         "files": {file: fingerprint(folder / file) for file in _files(folder)},
         "git": checkout(Path(simserve.__file__).parent),
+        "machine_dependent_columns": list(machine_dependent),
         "overrides": overrides,
         "packages": {name: version(name) for name in PACKAGES},
         "platform": platform.platform(),

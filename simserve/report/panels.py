@@ -1,5 +1,6 @@
-"""How each kind of panel is drawn on its axes: lines, bars, one metric against another, distributions."""
+"""How each kind of panel is drawn on its axes: lines, bars, one metric against another, distributions, traces."""
 
+import math
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from textwrap import fill
@@ -7,36 +8,42 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 from matplotlib.ticker import FixedLocator, MaxNLocator
 
+from simserve.report.bounds import draw_bound_of_bars, outline
 from simserve.report.labels import entry, label, name_and_unit, number, path_label
 from simserve.report.scales import (
     SHARES,
     SHARES_END,
+    bound_shown,
     decade_below,
+    in_reach,
     is_share,
     limits,
     log_axis,
     means,
     names_axis,
     plain,
+    reads_as_share,
     room_for,
     scale,
     spans_decades,
     swept_axis,
     times_span_decades,
 )
-from simserve.report.series import Curve, Distribution, Panel, Plot, Point, paired
+from simserve.report.series import Curve, Distribution, Line, Panel, Plot, Point, Trace, Traces, paired
 from simserve.report.style import Look
 
 Looks = Mapping[str, Look]
 
 TITLE_CHARACTERS_PER_IN = 10
 
-BOUND_REACH = 3
-"""An axis that starts at zero does not go to a bound that is more than so many times the longest time."""
+REFERENCE: Any = {"linestyle": (0, (5, 2.5)), "lw": 0.9}
+"""How references are drawn."""
+
+BOUND_ROW = 0.9
+"""How far below the last bar the label of a bound stands."""
 
 BOUND_LABEL_WIDTH = 0.04
 BOUND_LABEL_HEIGHT = 0.24
@@ -72,18 +79,24 @@ def _freshness(index: int, number_of: int) -> float:
 def draw_bars(axes: Axes, plot: Plot, panel: Panel, looks: Looks, width_in: float) -> None:
     """Draw horizontal bars, so that names and printed values have room beside each other."""
     log = spans_decades(panel)
-    start = decade_below(min(means(panel))) if log else 0.0
+    bound = bound_shown(panel, log)
+    start = decade_below(min(*means(panel), *bound, math.inf)) if log else limits(panel, log)[0]
     texts, centres, y = [], [], 0
     gap = 1 if plot.swept else 0
+    names = []
     for value in plot.x_values:
         members = [(series, point) for series in panel.series for point in series.points if point.x == value]
+        if not members:  # a system of which this metric knows nothing
+            continue
+        names.append(entry(value))
         for place, (series, point) in enumerate(members, start=y):
-            edge = draw_bar(axes, place, (point.mean, point.low, point.high), start, looks[series.label].colour)
+            foot = start if log else 0.0
+            edge = draw_bar(axes, place, (point.mean, point.low, point.high), foot, looks[series.label].colour)
             texts.append((min(edge, SHARES_END) if is_share(panel) else edge, number(point.mean)))
             print_value(axes, place, *texts[-1], gap_points=5)
         centres.append(y + (len(members) - 1) / 2)
         y += len(members) + gap
-    end = room_for(texts, start, width_in, log)
+    end = max(room_for(texts, start, width_in, log), *(1.1 * value for value in bound), -math.inf)
     if log:
         log_axis(axes, "x", start, end)
     else:
@@ -92,7 +105,10 @@ def draw_bars(axes: Axes, plot: Plot, panel: Panel, looks: Looks, width_in: floa
             FixedLocator(SHARES) if is_share(panel) else MaxNLocator(5, steps=[1, 2, 2.5, 5, 10])
         )
         axes.xaxis.set_major_formatter(plain)
-    names_axis(axes, centres, [entry(value) for value in plot.x_values], y - 1 - gap)
+    last = y - 1 - gap
+    bounded = panel.bound is not None
+    names_axis(axes, centres, names, last + bounded * BOUND_ROW)
+    draw_bound_of_bars(axes, panel, last + BOUND_ROW)
     if plot.swept:
         axes.set_ylabel(path_label(plot.swept))
 
@@ -100,19 +116,21 @@ def draw_bars(axes: Axes, plot: Plot, panel: Panel, looks: Looks, width_in: floa
 def draw_bar(axes: Axes, y: float, values: tuple[float, float, float], start: float, colour: str) -> float:
     """Draw mean, low and high (NaN for what there is not) from `start`; return where the drawn part ends."""
     mean, low, high = values
-    if not mean > start:
+    if not (mean > start or mean < start == 0):  # below zero there is no logarithm
         return start
     axes.barh(y, mean - start, left=start, height=0.7, color=colour, alpha=0.85)
     if not high > low:
-        return mean
+        return max(mean, start)
+    low = low if start == 0 and mean < 0 else max(low, start)
     # On a logarithmic scale a low end of zero has no place; there the range begins where the axis does.
-    axes.errorbar(mean, y, xerr=[[mean - max(low, start)], [high - mean]], color="black", capsize=3)
-    return high
+    axes.errorbar(mean, y, xerr=[[mean - low], [high - mean]], color="black", capsize=3)
+    return max(high, start)
 
 
 def print_value(axes: Axes, y: float, edge: float, text: str, gap_points: int) -> None:
     """Print a value behind the end of its bar."""
-    axes.annotate(text, (edge, y), xytext=(gap_points, 0), textcoords="offset points", va="center_baseline", fontsize=9)
+    look: Any = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 9}
+    outline(axes.annotate(text, (edge, y), xytext=(gap_points, 0), **look))
 
 
 def draw_distribution(axes: Axes, distribution: Distribution, looks: Looks, width_in: float) -> None:
@@ -140,7 +158,7 @@ def _time_axis(axes: Axes, distribution: Distribution) -> None:
     """Make room for all times and the SLO's bound, unless that is so far off that it would leave none for them."""
     times = [time for curve in distribution.curves for time in (*curve.values[:1], *curve.values[-1:])]
     bound, log = distribution.bound, times_span_decades(times)
-    far = bound is not None and not log and bound > BOUND_REACH * max(times)
+    far = bound is not None and not log and not in_reach(bound, times, log)
     shown = times if bound is None or far else [*times, bound]
     scale(axes, "x", (min(shown) / 1.15, 1.15 * max(shown)) if log else (0.0, 1.06 * max(shown) or 1.0), log)
     if bound is not None and far:
@@ -167,7 +185,7 @@ def _draw_bound(axes: Axes, bound: float, curves: Sequence[Curve]) -> None:
         va="bottom",
         fontsize=8,
     )
-    _outline(text)
+    outline(text)
 
 
 def _free_height(curves: Sequence[Curve], left: float, right: float) -> float:
@@ -176,11 +194,6 @@ def _free_height(curves: Sequence[Curve], left: float, right: float) -> float:
     heights = [0.03 + 0.05 * step for step in range(16)]
     free = (low for low in heights if not any(b > low - 0.02 and a < low + BOUND_LABEL_HEIGHT for a, b in passed))
     return next(free, heights[0])
-
-
-def _outline(text: Annotation) -> None:
-    """Keep a text readable on top of lines."""
-    text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
 
 def draw_against(axes: Axes, panel: Panel, against: Panel, looks: Looks) -> list[Annotation]:
@@ -212,6 +225,74 @@ def draw_against(axes: Axes, panel: Panel, against: Panel, looks: Looks) -> list
     return labels
 
 
+def traces_title(panel: Traces) -> str:
+    """Return what stands above the traces: the column they show, and what they leave out."""
+    return label(panel.y) + (f", only {panel.only}" if panel.only else "")
+
+
+def draw_traces(axes: Axes, panel: Traces, looks: Looks, width_in: float) -> None:
+    """Draw all traces on the same axes: a reference that several have in black, another in its trace's colour."""
+    axes.set_title(fill(traces_title(panel), int(TITLE_CHARACTERS_PER_IN * width_in)))
+    if not panel.traces:
+        say_nothing(axes)
+        return
+    for index, trace in enumerate(panel.traces):
+        look = looks[trace.label]
+        _draw_trace(axes, trace, look, dashes=not trace.line.jagged, freshness=_freshness(index, len(panel.traces)))
+    for reference in panel.references:
+        alone = len(reference.owners) == 1 < len(panel.traces)
+        _draw_reference(axes, reference.line, looks[reference.owners[0]].colour if alone else "black")
+    axes.set_xlabel(label(panel.x))
+    _trace_axes(axes, panel)
+
+
+def draw_cell(axes: Axes, panel: Traces, traces: Sequence[Trace], looks: Looks, width_in: float) -> None:
+    """Draw some of the traces on axes that are like those of the others, with their own references."""
+    name = traces[0].label if len(traces) == 1 else traces[0].system
+    axes.set_title(fill(name, int(TITLE_CHARACTERS_PER_IN * width_in)), fontsize=9)
+    for trace in traces:
+        _draw_trace(axes, trace, looks[trace.label], dashes=len(traces) > 1, freshness=0)
+        if trace.reference:
+            _draw_reference(axes, trace.reference, "black")
+    _trace_axes(axes, panel)
+
+
+def _draw_trace(axes: Axes, trace: Trace, look: Look, *, dashes: bool, freshness: float) -> None:
+    width = (0.7 if trace.line.jagged else 1.3) + 0.9 * freshness
+    axes.plot(
+        trace.line.x,
+        trace.line.y,
+        drawstyle="steps-post" if trace.line.steps else "default",
+        color=look.colour,
+        linestyle=look.dashes if dashes else "-",
+        marker=look.marker if len(trace.line.x) == 1 else "",
+        lw=width,
+    )
+
+
+def _draw_reference(axes: Axes, line: Line, colour: str) -> None:
+    place = 1.9 if line.jagged else 3  # a line of matplotlib's is at 2
+    drawstyle: Any = "steps-post" if line.steps else "default"
+    axes.plot(line.x, line.y, drawstyle=drawstyle, color=colour, zorder=place, **REFERENCE)
+
+
+def _trace_axes(axes: Axes, panel: Traces) -> None:
+    """Make room for all traces and references, from zero; not for what is in other cells alone."""
+    lines = [trace.line for trace in panel.traces] + [reference.line for reference in panel.references]
+    y = [value for line in lines for value in line.y]
+    x = [value for line in lines for value in (line.x[0], line.x[-1])]
+    left, right = min(x), max(x)
+    margin = 0.01 * (right - left) or 1.0
+    scale(axes, "x", (left - margin, right + margin), log=False)
+    if reads_as_share(panel.y, "", y):
+        axes.set_ylim(0, SHARES_END)
+        axes.set_yticks(SHARES)
+        axes.yaxis.set_major_formatter(plain)
+    else:
+        start = 1.06 * min(*y, 0.0)
+        scale(axes, "y", (start, 1.06 * max(*y, 0.0) or float(start == 0)), log=False)
+
+
 def say_nothing(axes: Axes) -> None:
     """Leave a panel empty but for a word."""
     axes.text(0.5, 0.5, "no values", transform=axes.transAxes, ha="center", va="center")
@@ -229,5 +310,5 @@ def _end_label(axes: Axes, text: str, point: tuple[float, float], look: Look) ->
     style: Any = {"fontsize": 8, "color": look.colour, "ha": "center", "va": "center", "zorder": 5}
     written = axes.annotate(text, point, xytext=(0, 0), textcoords="offset points", **style)
     written.set_in_layout(False)
-    _outline(written)
+    outline(written)
     return written

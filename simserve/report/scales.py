@@ -20,6 +20,18 @@ SHARES = (0, 0.2, 0.4, 0.6, 0.8, 1)
 SHARES_END = 1.05
 """Where an axis of shares ends: room for a mark at 1."""
 
+LARGE_SHARE = 0.4
+"""Shares below this would all lie at the bottom of an axis that ends at 1."""
+
+ROUNDING = 1e-9
+"""By how much a share can be above 1 because of how numbers are rounded."""
+
+BOUND_REACH = 3
+"""An axis that starts at zero does not go to a bound that is more than so many times the largest value."""
+
+BOUND_REACH_LOG = 30
+"""A logarithmic one not to a bound that is so many times off on either side."""
+
 FEW_DECADES = 2.5
 
 Limits = tuple[float, float]
@@ -75,7 +87,16 @@ def plain(value: float, _place: float = 0) -> str:
 
 def is_share(panel: Panel) -> bool:
     """Tell whether the values lie between 0 and 1 and are read against 1."""
-    return panel.metric == "slo_attainment"
+    return reads_as_share(panel.metric, panel.unit, means(panel))
+
+
+def reads_as_share(column: str, unit: str, values: Sequence[float]) -> bool:
+    """Tell whether values are read against 1: some always are, other shares where 1 is not too far off."""
+    if column == "slo_attainment":
+        return True
+    if "share" not in (unit, name_and_unit(column)[1]) or min(values) < 0 or max(values) > 1 + ROUNDING:
+        return False
+    return "accuracy" in column or max(values) >= LARGE_SHARE
 
 
 def means(panel: Panel) -> list[float]:
@@ -95,16 +116,32 @@ def times_span_decades(values: Sequence[float]) -> bool:
 
 
 def limits(panel: Panel, log: bool) -> Limits:
-    """Return limits around the means; the interval of two or three replications may reach far beyond."""
-    values = means(panel)
+    """Return limits around the means and the bound; the interval of two or three replications may reach far beyond."""
+    values, bound = means(panel), bound_shown(panel, log)
     highest = max(
         point.high if point.high > point.mean else point.mean for series in panel.series for point in series.points
     )
     if log:
-        return min(values) / 1.3, 1.3 * min(highest, 2 * max(values))
+        end = max(1.3 * min(highest, 2 * max(values)), *(1.5 * value for value in bound), 0.0)
+        return min(*values, *bound, math.inf) / 1.3, end
     most = 1.0 if is_share(panel) else 1.5 * max(values)
-    end = 1.06 * max(max(values), min(highest, most)) or 1.0
-    return 0.0, min(end, SHARES_END) if is_share(panel) else end
+    end = max(1.06 * max(max(values), min(highest, most)), *(1.1 * value for value in bound), 0.0)
+    start = min(1.06 * min(values), *(1.1 * value for value in bound), 0.0)
+    return start, min(end, SHARES_END) if is_share(panel) else end or float(start == 0)
+
+
+def bound_shown(panel: Panel, log: bool) -> list[float]:
+    """Return the bound of a panel if an axis can go as far as that, else nothing."""
+    bound = panel.bound
+    return [bound] if bound is not None and in_reach(bound, means(panel), log) else []
+
+
+def in_reach(bound: float, values: Sequence[float], log: bool) -> bool:
+    """Tell whether an axis can go as far as a bound and leave room enough for the values."""
+    if log:
+        return min(values) / BOUND_REACH_LOG <= bound <= max(values) * BOUND_REACH_LOG
+    largest = max(map(abs, values))
+    return largest == 0 or abs(bound) <= BOUND_REACH * largest
 
 
 def decade_below(value: float) -> float:

@@ -1,23 +1,39 @@
-"""What a figure shows, as values: bars of goodput, series of points in panels, distributions. No drawing here."""
+"""What a figure shows, as values: bars, series of points in panels, distributions, traces. No drawing here."""
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from simserve.report.labels import entry, number, path_name
-from simserve.scenario.schema import SLO
+from simserve.scenario.serving import SLO
+from simserve.scenario.study import Curves
+
+Floats = NDArray[np.float64]
 
 MIN_LINE_POINTS = 3
 """Fewer values than this are drawn as bars: a line through two points shows no shape."""
 
 MAX_CURVES = 10
 """More distributions than this in one panel cannot be told apart."""
+
+MAX_TRACES = 12
+"""More traces than this are too many even where each has axes of its own."""
+
+MAX_TOGETHER = 2
+"""More traces than this do not share axes if one of them is jagged: it would hide the others."""
+
+JAGGED_TRAVEL = 5
+"""What goes up and down by more than so many times its range in all is jagged."""
+
+TRACE_COLUMNS = 1000
+"""A trace has a lowest and a highest point in each of so many columns; a panel is not as many dots wide."""
 
 MAX_STEPS = 500
 """A distribution has no more steps than this; a panel is not as many dots high."""
@@ -95,6 +111,8 @@ class Panel:
     metric: str
     unit: str
     series: tuple[Series, ...]
+    bound: float | None = None
+    """A line to draw across."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +157,74 @@ class Distribution:
     only: str
     """The swept values, in words, that are shown alone because all would be too many; else empty."""
     curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points, from left to right."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    @property
+    def steps(self) -> bool:
+        """Whether it goes in steps: between two whole numbers there is nothing."""
+        return all(value.is_integer() for value in self.y)
+
+    @property
+    def jagged(self) -> bool:
+        """Whether it goes up and down so much that it fills an area."""
+        return bool(np.abs(np.diff(self.y)).sum() > JAGGED_TRAVEL * np.ptp(self.y))
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A column of a large table over another, of one system at one point of the sweep, one model and one replica."""
+
+    system: str
+    variant: str
+    """The swept values, model and replica in words; empty if the system has no other."""
+    line: Line
+    reference: Line | None
+
+    @property
+    def label(self) -> str:
+        """What the legend calls it."""
+        return _label(self.system, self.variant)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The reference of one trace, or of several if theirs are equal as far as they go."""
+
+    owners: tuple[str, ...]
+    """The labels of those traces."""
+    line: Line
+    """The longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """A column of a large table over another; without traces if no system has values."""
+
+    x: str
+    y: str
+    reference: str | None
+    """The column of the references."""
+    only: str
+    """What is shown alone because all would be too much, in words; else empty."""
+    traces: tuple[Trace, ...]
+    references: tuple[Reference, ...]
+
+    @property
+    def cells(self) -> tuple[tuple[Trace, ...], ...]:
+        """Those that share axes: all, unless they would hide each other; then each has its own, or each system has."""
+        if len(self.traces) <= MAX_TOGETHER or not any(trace.line.jagged for trace in self.traces):
+            return (self.traces,)
+        if len(self.traces) <= MAX_TRACES:
+            return tuple((trace,) for trace in self.traces)
+        systems = dict.fromkeys(trace.system for trace in self.traces)
+        return tuple(tuple(trace for trace in self.traces if trace.system == system) for system in systems)
 
 
 def goodput_bars(goodput: pd.DataFrame, claims: pd.DataFrame | None) -> list[GoodputBar]:
@@ -208,8 +294,13 @@ def _label(system: str, words: str) -> str:
     return f"{system}, {words}" if words else system
 
 
-def plot_of(summary: pd.DataFrame, metrics: Sequence[str], against: str | None = None) -> Plot:
-    """Return what to draw of summary.csv: a panel for each metric, and on the axis the path that says most."""
+def plot_of(
+    summary: pd.DataFrame, metrics: Sequence[str], against: str | None = None, lines: Mapping[str, float] | None = None
+) -> Plot:
+    """Return what to draw of summary.csv: a panel for each metric, and on the axis the path that says most.
+
+    `lines` are bounds to draw across the panels of metrics.
+    """
     varied = _varied(summary, swept_columns(summary))
     axis = _axis(summary, varied)
     others = [path for path in varied if path != axis]
@@ -217,7 +308,7 @@ def plot_of(summary: pd.DataFrame, metrics: Sequence[str], against: str | None =
     numeric = bool(axis) and _is_numeric(summary, axis)
     x_values = tuple(sorted(values) if numeric else values)
     panels = {
-        metric: _panel(summary, metric, axis or "system", others, x_values)
+        metric: replace(_panel(summary, metric, axis or "system", others, x_values), bound=(lines or {}).get(metric))
         for metric in (*metrics, *([against] if against else []))
     }
     return Plot(
@@ -290,11 +381,9 @@ def distributions_of(requests: pd.DataFrame, latencies: Sequence[str], slo: SLO 
     """
     swept = swept_columns(requests, before="replication")
     varied, only = _varied(requests, swept), ""
-    if varied and requests.groupby(["system", *varied], dropna=False).ngroups > MAX_CURVES:
-        first = {path: requests[path].dropna().iloc[0] for path in varied}
-        for path, value in first.items():
-            requests = requests[requests[path].isna() | (requests[path] == value)]
-        varied, only = [], variant("", first)
+    if varied and _num_cases(requests, varied) > MAX_CURVES:
+        requests, only = _first_of(requests, varied)
+        varied = []
     cases = list(_cases(requests, varied))
     return tuple(
         Distribution(
@@ -305,6 +394,18 @@ def distributions_of(requests: pd.DataFrame, latencies: Sequence[str], slo: SLO 
         )
         for latency in latencies
     )
+
+
+def _num_cases(table: pd.DataFrame, paths: Sequence[str]) -> int:
+    return int(table.groupby(["system", *paths], dropna=False).ngroups)
+
+
+def _first_of(table: pd.DataFrame, paths: Sequence[str]) -> tuple[pd.DataFrame, str]:
+    """Return the rows with the first value of each path, or with none, and those values in words."""
+    first = {path: table[path].dropna().iloc[0] for path in paths}
+    for path, value in first.items():
+        table = table[table[path].isna() | (table[path] == value)]
+    return table, variant("", first)
 
 
 def _bound(slo: SLO | None, latency: str, swept: Sequence[str]) -> float | None:
@@ -321,3 +422,91 @@ def _curve(system: str, words: str, times: "pd.Series[float]") -> Curve:
         kept = np.linspace(0, len(values) - 1, MAX_STEPS).round().astype(int)
         values, shares = values[kept], shares[kept]
     return Curve(system, words, tuple(values.tolist()), tuple(shares.tolist()))
+
+
+Case = tuple[str, str, pd.DataFrame]
+"""A system, a variant in words, and their rows."""
+
+
+def traces_of(table: pd.DataFrame | None, asked: Curves) -> Traces:
+    """Return what to draw of a large table, if it is there at all: the first replication, a trace for each case.
+
+    If there are too many, only the first swept values are shown, and if need be only the first replica.
+    """
+    cases, only = ([], "") if table is None else _trace_cases(table[table["replication"] == 0])
+    traces, references = [], []
+    for system, words, rows in cases:
+        x, y = _pairs_of(rows, asked.x, asked.y)
+        if not len(x):
+            continue
+        own = _pairs_of(rows, asked.x, asked.reference) if asked.reference else (x[:0], y[:0])
+        trace = Trace(system, words, _line(x, y), _line(*own) if len(own[0]) else None)
+        traces.append(trace)
+        if trace.reference:
+            references.append((trace.label, *own))
+    return Traces(asked.x, asked.y, asked.reference, only, tuple(traces), _references(references))
+
+
+def _trace_cases(table: pd.DataFrame) -> tuple[list[Case], str]:
+    """Return the cases that are shown, and in words the values that alone are shown if those are not all."""
+    varied = _varied(table, swept_columns(table, before="replication"))
+    parts = [name for name in ("model", "replica") if name in table and name not in varied]
+    only = []
+    for paths in (varied, [name for name in parts if name == "replica"]):
+        if paths and _num_cases(table, [*varied, *parts]) > MAX_TRACES:
+            table, kept = _first_of(table, paths)
+            only.append(kept)
+            varied = _varied(table, varied)
+    cases = []
+    for system, point, rows in _cases(table, varied):
+        several = _varied(rows, parts)
+        for _, part, own in _cases(rows, several):
+            words = [variant(system, point), *(f"{name} {value}" for name, value in part.items())]
+            cases.append((system, ", ".join(word for word in words if word), own))
+    return cases, ", ".join(only)
+
+
+def _pairs_of(rows: pd.DataFrame, x: str, y: str) -> tuple[Floats, Floats]:
+    """Return the rows that have both values, from left to right."""
+    across, up = (pd.to_numeric(rows[name], errors="coerce").to_numpy(float) for name in (x, y))
+    there = np.flatnonzero(np.isfinite(across) & np.isfinite(up))
+    order = there[np.argsort(across[there], kind="stable")]
+    return across[order], up[order]
+
+
+def _line(x: Floats, y: Floats) -> Line:
+    """Return a line with no more points than a panel can show, its extremes and both ends among them."""
+    if len(x) > 2 * TRACE_COLUMNS:
+        columns = ((x - x[0]) / ((x[-1] - x[0]) or 1.0) * (TRACE_COLUMNS - 1)).astype(int)
+        starts = np.flatnonzero(np.diff(columns, prepend=-1))
+        rising = np.lexsort((y, columns))  # column by column, in each from its lowest to its highest
+        ends = np.append(starts[1:], len(x)) - 1
+        kept = np.unique(np.concatenate((rising[starts], rising[ends], [0, len(x) - 1])))
+        x, y = x[kept], y[kept]
+    return Line(tuple(x.tolist()), tuple(y.tolist()))
+
+
+def _references(found: Sequence[tuple[str, Floats, Floats]]) -> tuple[Reference, ...]:
+    """Return the references with equal ones as one."""
+    groups: list[list[tuple[str, Floats, Floats]]] = []
+    for one in found:
+        mates = next((group for group in groups if all(_are_equal(one, other) for other in group)), None)
+        if mates is None:
+            groups.append([one])
+        else:
+            mates.append(one)
+    return tuple(
+        Reference(
+            tuple(label for label, _, _ in group), _line(*max((own for _, *own in group), key=lambda own: own[0][-1]))
+        )
+        for group in groups
+    )
+
+
+def _are_equal(one: tuple[str, Floats, Floats], other: tuple[str, Floats, Floats]) -> bool:
+    """Tell whether two references are the same wherever both are known, and that is not just here and there."""
+    (_, x, y), (_, other_x, other_y) = one, other
+    if np.ptp(y) == np.ptp(other_y) == 0:
+        return bool(y[0] == other_y[0])
+    common, at, other_at = np.intersect1d(x, other_x, return_indices=True)
+    return 2 * len(common) >= min(len(x), len(other_x)) and np.array_equal(y[at], other_y[other_at])

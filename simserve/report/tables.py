@@ -17,7 +17,7 @@ CHUNK_ROWS = 16_384
 
 SPECIAL = re.compile(r'[,"\n\r]').search
 
-TEXT_COLUMNS = ("system", "metric", "unit", "status", "id", "source", "statement", "expected", "rule")
+TEXT_COLUMNS = ("system", "metric", "unit", "status", "id", "source", "statement", "expected", "rule", "model")
 """Columns that are text even where every entry looks like a number."""
 
 

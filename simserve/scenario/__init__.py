@@ -7,7 +7,7 @@ comes out as one `ScenarioError`.
 from simserve.scenario.errors import ScenarioError
 from simserve.scenario.loader import available, find, load
 from simserve.scenario.points import at_point, grid
-from simserve.scenario.schema import Scenario
 from simserve.scenario.shape import json_schema
+from simserve.scenario.study import Study
 
-__all__ = ["Scenario", "ScenarioError", "at_point", "available", "find", "grid", "json_schema", "load"]
+__all__ = ["ScenarioError", "Study", "at_point", "available", "find", "grid", "json_schema", "load"]

@@ -14,8 +14,9 @@ from simserve import strict_yaml
 from simserve.scenario.errors import ScenarioError, among
 from simserve.scenario.messages import problems_of, shown
 from simserve.scenario.paths import PathError, set_path
-from simserve.scenario.schema import KINDS, Scenario
+from simserve.scenario.schema import DEFAULT_KIND, KINDS
 from simserve.scenario.soundness import study_problems
+from simserve.scenario.study import Study
 
 FOLDER = "scenarios"
 """Where scenarios are looked up by name: here in the working directory, and in the installed package."""
@@ -45,7 +46,7 @@ def find(name_or_path: str) -> Path:
     raise ScenarioError(name_or_path, [f"there is no such file or scenario{among(path.stem, known, 'Scenarios')}"])
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+def load(path: Path, overrides: Sequence[str] = ()) -> Study:
     """Return the scenario of a file, with each override (`dotted.path=value`, the value in YAML) put in its place.
 
     Raises:
@@ -92,6 +93,8 @@ def _parsed(text: str) -> Any:
         raise ValueError(place + said + ", ".join(filter(None, (fault.context, fault.problem)))) from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as fault:
         raise ValueError(f"not YAML of plain values: {' '.join(str(fault).split())}") from None
+    except (KeyError, AttributeError):  # what PyYAML's own constructors raise for `!!bool maybe`, `!!int x`
+        raise ValueError("not YAML of plain values: a type written with !! does not fit its value") from None
     return value
 
 
@@ -113,9 +116,9 @@ def _overridden(raw: dict[str, Any], overrides: Iterable[str]) -> tuple[dict[str
     return raw, problems
 
 
-def _scenario(raw: dict[str, Any], path: Path) -> Scenario:
+def _scenario(raw: dict[str, Any], path: Path) -> Study:
     """Return the scenario in `raw`, each part checked by its own schema."""
-    kind = raw.get("kind", "serving")
+    kind = raw.get("kind", DEFAULT_KIND)
     if not isinstance(kind, str) or kind not in KINDS:
         raise ScenarioError(str(path), [f"kind: unknown kind {shown(kind)}{among(kind, KINDS)}"])
     raw = _swept_from_folder(raw, path.parent)

@@ -20,7 +20,7 @@ LONGEST = 60
 
 PATTERNS = {
     r"^[A-Za-z0-9_-]+$": "letters, digits, '-' and '_'",
-    r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$": "a dotted path such as workload.arrivals.rate_per_s",
+    r"^[A-Za-z0-9_-]+(\.([A-Za-z0-9_-]+|\*))*$": "a dotted path such as workload.arrivals.rate_per_s",
     r"^[a-z0-9.-]+(/[A-Za-z0-9._-]+)*$": "lower-case letters, digits, '.' and '-', and further parts behind '/'",
 }
 """What the patterns of names mean."""
@@ -41,8 +41,13 @@ ABSENT: Any = object()
 def problems_of(fault: ValidationError, raw: Any, kind: type[BaseModel]) -> list[str]:
     """Return a line for each thing that is wrong with `raw` as a scenario of this kind, in the order of the schema."""
     shape = shape_of(kind)
-    lines = [_line(error, raw, shape) for error in fault.errors(include_url=False)]
+    lines = [_line(error, raw, shape) for error in fault.errors(include_url=False) if not _is_echo(error)]
     return list(dict.fromkeys(lines))  # each member of a union complains, in the same words
+
+
+def _is_echo(error: ErrorDetails) -> bool:
+    """Whether a list is called too short only because entries of it are wrong, which is said of them."""
+    return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
 def shown(value: Any) -> str:

@@ -6,14 +6,20 @@ A path works on the raw scenario, the nested mappings and lists that its YAML gi
 from collections.abc import Mapping
 from typing import Any
 
-from simserve.catalog import GPU, GPU_BY_NAME, MODEL_BY_NAME, Model
+from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
+from simserve.numerics import CONFIG_BY_NAME
 from simserve.scenario.errors import among
+from simserve.spec import Spec
 
 LENGTHS = ("prompt_tokens", "output_tokens")
 """Where a bare number is short for a constant length."""
 
-CATALOGS: dict[str, Mapping[str, Model | GPU]] = {"model": MODEL_BY_NAME, "gpu": GPU_BY_NAME}
+CATALOGS: dict[str, Mapping[str, Spec]] = {"model": {**MODEL_BY_NAME, **CONFIG_BY_NAME}, "gpu": GPU_BY_NAME}
 """Where a bare name stands for an entry of the catalog, not for a kind."""
+
+
+EVERY = "*"
+"""Stands for every system."""
 
 
 class PathError(ValueError):
@@ -39,16 +45,27 @@ def split(dotted: str) -> list[str]:
 def set_path(raw: Mapping[str, Any], dotted: str, value: Any) -> dict[str, Any]:
     """Return a copy of the scenario with the value at the path; what the path does not touch is shared.
 
-    Mappings missing on the way are created, and shorthands are written out: a bare name as `{kind: name}`, a bare
-    number as a constant length, the name of a model or GPU as its entry in the catalog.
+    `systems.*` is every system. Mappings missing on the way are created, and shorthands are written out: a bare name as
+    `{kind: name}`, a bare number as a constant length, the name of a model or GPU as its entry in the catalog.
 
     Raises:
         PathError: the path has an empty key, or enters an unknown system, a list beyond its end, or a plain value.
     """
     keys = split(dotted)
     if keys[0] == "systems" and len(keys) > 1:
+        if keys[1] == EVERY:
+            return _in_every_system(raw, keys[2:], value)
         _check_system(raw.get("systems"), keys[1])
     changed: dict[str, Any] = _with(raw, keys, value, ())
+    return changed
+
+
+def _in_every_system(raw: Mapping[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+    if not keys:
+        raise PathError(f"systems.{EVERY}: is every system as a whole; name what in them")
+    changed: dict[str, Any] = dict(raw)
+    for name in raw.get("systems") or ():
+        changed = _with(changed, ["systems", name, *keys], value, ())
     return changed
 
 

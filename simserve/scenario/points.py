@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from simserve.memory import Paged, Reservation, Swap, Unlimited
 from simserve.scenario.errors import ScenarioError
 from simserve.scenario.messages import problems_of
-from simserve.scenario.paths import PathError, set_path
-from simserve.scenario.schema import ContinuousSystem, Scenario, SystemSpec
+from simserve.scenario.paths import EVERY, PathError, set_path
+from simserve.scenario.serving import ContinuousSystem, ServingScenario, SystemSpec
+from simserve.scenario.study import Study
 from simserve.spec import nearest
 
-ROOTS = ("model", "hardware", "workload", "slo", "systems")
-"""What may differ from point to point; everything else is about the study as a whole."""
+Kind = TypeVar("Kind", bound=Study)
 
 _KEPT = frozenset({"claims", "sweep"})
 """The large parts that no point changes: checked once, when the scenario is loaded."""
 
 
-def at_point(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
+def at_point(scenario: Kind, point: Mapping[str, Any]) -> Kind:
     """Return the scenario with the value at each dotted path replaced, checked again.
 
     The paths are set in the order given, so that a part can be replaced first and a value inside it then.
@@ -31,7 +31,7 @@ def at_point(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
     raw = scenario.model_dump(exclude_unset=True, exclude=set(_KEPT))
     for path, value in point.items():
         try:
-            _check_root(path)
+            _check_root(path, scenario.VARYING)
             raw = set_path(raw, path, value)
         except PathError as fault:
             raise ScenarioError(scenario.name, [str(fault)]) from None
@@ -44,16 +44,18 @@ def at_point(scenario: Scenario, point: Mapping[str, Any]) -> Scenario:
     return moved.model_copy(update={part: getattr(scenario, part) for part in _KEPT & scenario.model_fields_set})
 
 
-def _check_root(path: str) -> None:
+def _check_root(path: str, roots: Sequence[str]) -> None:
     root, _, rest = path.partition(".")
-    if root not in ROOTS:
-        raise PathError(f"{path}: cannot vary from point to point{nearest(root, ROOTS)} What can: {', '.join(ROOTS)}")
+    if root not in roots:
+        raise PathError(f"{path}: cannot vary from point to point{nearest(root, roots)} What can: {', '.join(roots)}")
     if root == "systems" and not rest:
         raise PathError(f"{path}: cannot vary as a whole. Name a system: systems.NAME")
 
 
-def conflicts_of(scenario: Scenario) -> list[str]:
+def conflicts_of(scenario: Study) -> list[str]:
     """Return what the values of a scenario say against each other."""
+    if not isinstance(scenario, ServingScenario):
+        return []
     return [
         f"systems.{name}.{problem}"
         for name, system in scenario.systems.items()
@@ -61,7 +63,7 @@ def conflicts_of(scenario: Scenario) -> list[str]:
     ]
 
 
-def _memory_conflicts(system: SystemSpec, scenario: Scenario) -> Iterator[str]:
+def _memory_conflicts(system: SystemSpec, scenario: ServingScenario) -> Iterator[str]:
     """Yield what is wrong with a system's KV memory, from `memory` on."""
     memory = system.memory
     if isinstance(memory, Unlimited):
@@ -77,7 +79,7 @@ def _memory_conflicts(system: SystemSpec, scenario: Scenario) -> Iterator[str]:
         yield "memory.reserve: 'request' reserves each request's own limit: give workload.max_output_tokens"
 
 
-def _preemption_conflicts(system: SystemSpec, scenario: Scenario) -> Iterator[str]:
+def _preemption_conflicts(system: SystemSpec, scenario: ServingScenario) -> Iterator[str]:
     """Yield what is wrong with how a system preempts, from `preemption` on."""
     if not isinstance(system, ContinuousSystem) or not isinstance(system.preemption, Swap):
         return
@@ -90,7 +92,7 @@ def _preemption_conflicts(system: SystemSpec, scenario: Scenario) -> Iterator[st
         )
 
 
-def grid(scenario: Scenario, system: str) -> list[dict[str, Any]]:
+def grid(scenario: Study, system: str) -> list[dict[str, Any]]:
     """Return the points of the sweep that a system runs at: all combinations, the first path changing slowest.
 
     Paths into other systems make no difference to this one and are left out of its points. Without a sweep there is one
@@ -103,7 +105,7 @@ def grid(scenario: Scenario, system: str) -> list[dict[str, Any]]:
 def matters_to(system: str, path: str) -> bool:
     """Return whether a swept path can make a difference to a system."""
     root, *inner = path.split(".")
-    return root != "systems" or inner[:1] == [system]
+    return root != "systems" or inner[:1] in ([system], [EVERY])
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

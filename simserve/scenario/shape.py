@@ -1,12 +1,14 @@
 """The shape of a scenario as JSON Schema: for editors, and to look up what a faulty value could have been."""
 
 from functools import cache
-from typing import Any, Union
+from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
-from simserve.scenario.schema import KINDS
+from simserve.numerics import CONFIG_BY_NAME
+from simserve.scenario.schema import DEFAULT_KIND, KINDS
 
 Shape = dict[str, Any]
 """A JSON Schema, or a part of one."""
@@ -14,8 +16,11 @@ Shape = dict[str, Any]
 BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 """Bounds that pydantic leaves under its own names where a validator stands before them, as JSON Schema names them."""
 
-CATALOGS = {"Model": list(MODEL_BY_NAME), "GPU": list(GPU_BY_NAME)}
+CATALOGS = {"Model": list(MODEL_BY_NAME), "GPU": list(GPU_BY_NAME), "LlamaConfig": list(CONFIG_BY_NAME)}
 """What a name may stand for, by the class it stands for."""
+
+NAMED = ("Operand",)
+"""Parts for which any name may stand."""
 
 
 @cache
@@ -27,11 +32,21 @@ def shape_of(kind: type[BaseModel]) -> Shape:
 
 def json_schema() -> Shape:
     """Return the JSON Schema of all kinds of scenario, shorthands included, for editors of their YAML."""
-    kinds: Any = Union[tuple(KINDS.values())]  # noqa: UP007 (the kinds are known when this runs)
-    study: TypeAdapter[Any] = TypeAdapter(kinds)
-    schema = _with_bounds(study.json_schema())
-    parts = schema.get("$defs", {})
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_with_shorthands(schema, parts)}
+    references, schema = models_json_schema([(kind, "validation") for kind in KINDS.values()])
+    parts = _with_bounds(schema["$defs"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {"kind": {"enum": list(KINDS)}},
+        "allOf": [{"if": _of_kind(name), "then": references[kind, "validation"]} for name, kind in KINDS.items()],
+        "$defs": _with_shorthands(parts, parts),
+    }
+
+
+def _of_kind(name: str) -> Shape:
+    """Return what holds for scenarios of a kind: that it is named, or none is where it is the default."""
+    named = {"properties": {"kind": {"const": name}}}
+    return named if name == DEFAULT_KIND else {**named, "required": ["kind"]}
 
 
 def _with_bounds(node: Any) -> Any:
@@ -62,12 +77,14 @@ def _shorthands(node: Shape, parts: Shape) -> list[Shape]:
     """Return what may stand in place of the mapping that `node` describes."""
     targets = list(node["discriminator"]["mapping"].values()) if "discriminator" in node else [node.get("$ref")]
     names = [target.rpartition("/")[2] for target in targets if isinstance(target, str)]
-    short = [{"enum": CATALOGS[name]} for name in names if name in CATALOGS]
+    short: list[Shape] = [{"enum": CATALOGS[name]} for name in names if name in CATALOGS]
+    short += [{"type": "string"} for name in names if name in NAMED]
     kinds = {parts[name]["properties"]["kind"]["const"]: parts[name] for name in names if _has_kind(parts[name])}
     if bare := [kind for kind, part in kinds.items() if set(part.get("required", ())) <= {"kind"}]:
         short.append({"enum": bare})
-    if "constant" in kinds:
-        short.append(kinds["constant"]["properties"]["tokens"])
+    if constant := kinds.get("constant"):
+        (value,) = set(constant["required"]) - {"kind"}
+        short.append(constant["properties"][value])
     return short
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from simserve import diagnostics, metrics
 from simserve.scenario.claims import Claim, Operand
 from simserve.scenario.errors import ScenarioError, among
 from simserve.scenario.messages import shown
+from simserve.scenario.paths import EVERY
 from simserve.scenario.points import at_point, conflicts_of, distinct, grid, matters_to
-from simserve.scenario.schema import Scenario
+from simserve.scenario.study import Study, TrafficStudy
 
 
-def study_problems(scenario: Scenario) -> list[str]:
+def study_problems(scenario: Study) -> list[str]:
     """Return everything that would go wrong in a run of this scenario, a line each."""
     if conflicts := conflicts_of(scenario):
         return [*conflicts, *_claim_problems(scenario)]  # they would come back at every point
@@ -19,7 +19,7 @@ def study_problems(scenario: Scenario) -> list[str]:
     return [*(_sweep_problems(scenario) or _grid_problems(scenario)), *study]
 
 
-def _sweep_problems(scenario: Scenario) -> list[str]:
+def _sweep_problems(scenario: Study) -> list[str]:
     """Return what is wrong with the swept paths and values, each tried alone."""
     problems = [
         f"sweep.{path}: {line.removeprefix(f'{path}: ')}"
@@ -29,22 +29,28 @@ def _sweep_problems(scenario: Scenario) -> list[str]:
     ]
     paths = list(scenario.sweep)
     problems += [
-        f"sweep.{inner}: is overwritten by {outer}, which comes after it: give {outer} first"
+        f"sweep.{inner}: is overwritten by {outer}, which comes after it"
         for i, inner in enumerate(paths)
         for outer in paths[i + 1 :]
-        if inner.startswith(f"{outer}.")
+        if _overwrites(outer, inner)
     ]
     return list(dict.fromkeys(problems))
 
 
-def _grid_problems(scenario: Scenario) -> list[str]:
+def _overwrites(later: str, earlier: str) -> bool:
+    """Whether setting one path undoes what setting the other did before."""
+    pairs = zip(later.split("."), earlier.split("."), strict=False)
+    return later.count(".") <= earlier.count(".") and all(a == b or EVERY in (a, b) for a, b in pairs)
+
+
+def _grid_problems(scenario: Study) -> list[str]:
     """Return what is wrong with values of several paths that are each right alone."""
     points = [point for system in scenario.systems for point in grid(scenario, system) if len(point) > 1]
     faults = (f"sweep: at {shown(point)}: {line}" for point in points for line in _faults_at(scenario, point))
     return list(dict.fromkeys(faults))
 
 
-def _faults_at(scenario: Scenario, point: Mapping[str, Any]) -> list[str]:
+def _faults_at(scenario: Study, point: Mapping[str, Any]) -> list[str]:
     try:
         at_point(scenario, point)
     except ScenarioError as fault:
@@ -52,9 +58,9 @@ def _faults_at(scenario: Scenario, point: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _search_problems(scenario: Scenario) -> list[str]:
+def _search_problems(scenario: Study) -> list[str]:
     """Return what is wrong with the searched parameter, tried at both ends and then between them."""
-    search = scenario.search
+    search = scenario.searched
     if search is None:
         return []
     if search.parameter in scenario.sweep:
@@ -66,7 +72,7 @@ def _search_problems(scenario: Scenario) -> list[str]:
     return []
 
 
-def _claim_problems(scenario: Scenario) -> list[str]:
+def _claim_problems(scenario: Study) -> list[str]:
     """Return what is wrong with what claims say of systems, points, metrics and each other."""
     problems = []
     first: dict[str, int] = {}
@@ -90,7 +96,7 @@ def _operands(claim: Claim) -> Iterator[tuple[str, Operand]]:
         yield "when", Operand(metric=claim.when.metric)
 
 
-def _operand_problems(scenario: Scenario, claim: Claim, operand: Operand) -> Iterator[str]:
+def _operand_problems(scenario: Study, claim: Claim, operand: Operand) -> Iterator[str]:
     if operand.system is not None and operand.system not in scenario.systems:
         ending = among(operand.system, scenario.systems, "The scenario has")
         yield f"system: unknown system {operand.system!r}{ending}"
@@ -99,7 +105,7 @@ def _operand_problems(scenario: Scenario, claim: Claim, operand: Operand) -> Ite
     yield from (f"at.{line}" for line in _point_problems(scenario, operand.system or claim.system, operand.at))
 
 
-def _same_points_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
+def _same_points_problems(scenario: Study, claim: Claim) -> Iterator[str]:
     """Yield the other runs that cannot be found from each run of the claim."""
     for field, operand in _operands(claim):
         other = operand.system or claim.system
@@ -112,7 +118,7 @@ def _same_points_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
             yield f"{field}.at: say which {', '.join(sorted(missing))} of {other!r} is meant"
 
 
-def _trend_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
+def _trend_problems(scenario: Study, claim: Claim) -> Iterator[str]:
     if claim.trend is None:
         return
     along = claim.trend.along
@@ -127,30 +133,47 @@ def _trend_problems(scenario: Scenario, claim: Claim) -> Iterator[str]:
         yield "trend: needs at least three swept values"
 
 
-def _claimable(scenario: Scenario) -> tuple[str, ...]:
+def _claimable(scenario: Study) -> tuple[str, ...]:
     """Return the metrics that a claim can be about."""
-    if scenario.search is None:
-        return (*metrics.COLUMNS, *diagnostics.COLUMNS)
-    return ("goodput_per_s",) if scenario.search.demand_per_s is None else ("goodput_per_s", "gpus_for_demand")
+    search = scenario.searched
+    if search is None:
+        return scenario.measures
+    return ("goodput_per_s",) if search.demand_per_s is None else ("goodput_per_s", "gpus_for_demand")
 
 
-def _figure_problems(scenario: Scenario) -> list[str]:
-    figure = scenario.figure
-    names = [(f"metrics.{i}", "metric", name, metrics.COLUMNS) for i, name in enumerate(figure.metrics)]
+def _figure_problems(scenario: Study) -> list[str]:
+    figure, drawable = scenario.drawn, scenario.measures
+    names = [(f"metrics.{i}", "metric", name, drawable) for i, name in enumerate(figure.metrics or ())]
+    names += [(f"lines.{name}", "metric", name, drawable) for name in figure.lines]
     if figure.against is not None:
-        names.append(("against", "metric", figure.against, metrics.COLUMNS))
+        names.append(("against", "metric", figure.against, drawable))
     names += [(f"distributions.{i}", "latency", name, figure.LATENCIES) for i, name in enumerate(figure.distributions)]
+    needed = [(f"curves.{i}", curves.table) for i, curves in enumerate(figure.curves)]
+    for i, curves in enumerate(figure.curves):
+        names.append((f"curves.{i}.table", "table", curves.table, tuple(scenario.TABLES)))
+        columns = scenario.TABLES.get(curves.table, ())
+        given = {"x": curves.x, "y": curves.y} | ({"reference": curves.reference} if curves.reference else {})
+        names += [(f"curves.{i}.{key}", "column", name, columns) for key, name in given.items() if columns]
+    needed += [("distributions", "requests")] if figure.distributions else []
+    names += [("gantt", "table", "schedule", tuple(scenario.TABLES))] if figure.gantt else []
     problems = [
         f"figure.{place}: unknown {what} {name!r}{among(name, known, 'There are')}"
         for place, what, name, known in names
         if name not in known
     ]
-    if figure.distributions and scenario.output.requests is False and scenario.search is None:
-        problems.append("figure.distributions: are drawn from requests.csv, which output.requests: false leaves out")
-    return problems
+    return problems + [
+        f"figure.{place}: drawn from {table}.csv, which output.{table}: false leaves out"
+        for place, table in needed
+        if table in scenario.TABLES and not _is_written(scenario, table)
+    ]
 
 
-def _point_problems(scenario: Scenario, system: str, at: Mapping[str, Any]) -> Iterator[str]:
+def _is_written(scenario: Study, table: str) -> bool:
+    """Whether a large table is written at all."""
+    return not isinstance(scenario, TrafficStudy) or getattr(scenario.output, table) is not False
+
+
+def _point_problems(scenario: Study, system: str, at: Mapping[str, Any]) -> Iterator[str]:
     swept = {path: values for path, values in scenario.sweep.items() if matters_to(system, path)}
     for path, value in at.items():
         if path not in swept:

@@ -23,6 +23,17 @@ class Poisson(Spec):
         return np.cumsum(rng.standard_exponential(num_requests)) / self.rate_per_s
 
 
+class Burst(Spec):
+    """All at once: the queue never runs dry until the end."""
+
+    kind: Literal["burst"] = "burst"
+    at_s: Duration = 0.0
+
+    def sample_s(self, num_requests: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return `num_requests` times the same arrival time."""
+        return np.full(num_requests, self.at_s)
+
+
 class Listed(Spec):
     """Arrivals written out, for small examples."""
 
@@ -41,5 +52,5 @@ class Listed(Spec):
         return np.array(self.at_s[:num_requests])
 
 
-ArrivalSpec = Annotated[Annotated[Poisson | Listed, Field(discriminator="kind")], BareName]
+ArrivalSpec = Annotated[Annotated[Poisson | Burst | Listed, Field(discriminator="kind")], BareName]
 """The arrival processes, told apart by `kind`."""

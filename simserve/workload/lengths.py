@@ -1,16 +1,14 @@
 """How long prompts and outputs are, in whole tokens of at least one."""
 
 from abc import abstractmethod
-from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from simserve.spec import BareName, Count, NonNegative, Spec, nearest
+from simserve.columns import read_column
+from simserve.spec import BareName, Count, FilePath, NonNegative, Spec
 
 MOST_TOKENS = 10_000_000
 """The longest length there is: hundreds of times the longest context of today's models."""
@@ -95,29 +93,12 @@ class Listed(Lengths):
         return np.array(self.values[:size])
 
 
-@lru_cache(maxsize=32)
-def _column_of(path: str, column: str | None, changed_ns: int) -> Sample:
+def _lengths_in(path: str, column: str | None) -> Sample:
     """Return a column of a CSV file; raise ValueError where it is not one of lengths."""
-    try:
-        table = pd.read_csv(path, index_col=False)
-    except (OSError, ValueError) as fault:
-        raise ValueError(f"cannot read {path!r} as CSV: {fault}") from None
-    if column not in table:
-        hint = nearest(str(column), table.columns)
-        raise ValueError(f"{path!r} has no column {column!r}{hint} It has: {', '.join(table.columns)}")
-    lengths = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=np.float64)
+    lengths = read_column(path, str(column))
     if not len(lengths) or not np.all((lengths >= 1) & (lengths <= MOST_TOKENS) & (lengths % 1 == 0)):
         raise ValueError(f"column {column!r} of {path!r} must hold whole numbers from 1 to {MOST_TOKENS:,}, one a row")
     return lengths.astype(np.int64)
-
-
-def _column(path: str, column: str | None) -> Sample:
-    """Return a column of a CSV file, read again when the file has changed."""
-    try:
-        changed_ns = Path(path).stat().st_mtime_ns
-    except OSError as fault:
-        raise ValueError(f"cannot read {path!r} as CSV: {fault.strerror}") from None
-    return _column_of(path, column, changed_ns)
 
 
 class Empirical(Lengths):
@@ -127,15 +108,9 @@ class Empirical(Lengths):
     values: Annotated[tuple[Tokens, ...], Field(strict=False)] = ()
     weights: Annotated[tuple[NonNegative, ...], Field(strict=False)] = ()
     """Relative frequency of each value; equal where left out."""
-    path: str | None = None
+    path: FilePath | None = None
     """A CSV file with a header; relative paths start at the scenario's folder."""
     column: str | None = None
-
-    @field_validator("path")
-    @classmethod
-    def _from_scenario_folder(cls, path: str | None, info: ValidationInfo) -> str | None:
-        folder = (info.context or {}).get("folder")
-        return str(Path(folder, path)) if path and folder else path
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -146,11 +121,11 @@ class Empirical(Lengths):
         if self.column and not self.path:
             raise ValueError("column goes with path")
         if self.path:
-            _column(self.path, self.column)
+            _lengths_in(self.path, self.column)
         return self
 
     def _draw(self, size: int, rng: np.random.Generator) -> NDArray[Any]:
-        values = _column(self.path, self.column) if self.path else np.array(self.values)
+        values = _lengths_in(self.path, self.column) if self.path else np.array(self.values)
         shares = np.array(self.weights) / sum(self.weights) if self.weights else None
         return rng.choice(values, size, p=shares)
 
