@@ -314,3 +314,12 @@ def test_ample_pages_are_no_limit(rows: list[Row], system: dict[str, Any]) -> No
         unlimited = serve(rows, **{**system, "memory": "unlimited"})
         for name in ("admitted_s", "first_token_s", "finish_s"):
             assert getattr(ample, name).tobytes() == getattr(unlimited, name).tobytes(), name
+
+
+@pytest.mark.parametrize(("block_tokens", "watermark"), [(16, 0.0), (1, 0.99), (4, 0.999)])
+def test_memory_that_holds_nobody_turns_everyone_away(block_tokens: int, watermark: float) -> None:
+    # A block of 16 is more than 15 tokens; 0.99 of 15 blocks, and 0.999 of 3, are all of them, rounded up.
+    memory = {"kind": "paged", "block_tokens": block_tokens, "watermark": watermark}
+    records = orca([(0.0, 1, 1), (1.0, 5, 5)], 15, memory=memory)
+    assert records.requests.rejected.all()
+    assert not len(records.iterations)
