@@ -104,11 +104,16 @@ def validate(scenarios: Scenarios, overrides: Overrides = None) -> None:
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(metavar="[scenarios|models|gpus]", help="What to list; everything by default.")
+        str, typer.Argument(metavar="[scenarios|models|gpus|presets]", help="What to list; everything by default.")
     ] = "",
 ) -> None:
-    """List the scenarios, models and GPUs that can be named."""
-    shelves = {"scenarios": console.scenario_shelf, "models": console.model_shelf, "gpus": console.gpu_shelf}
+    """List the scenarios, models, GPUs and presets that can be named."""
+    shelves = {
+        "scenarios": console.scenario_shelf,
+        "models": console.model_shelf,
+        "gpus": console.gpu_shelf,
+        "presets": console.preset_shelf,
+    }
     if what and what not in shelves:
         raise typer.BadParameter(f"cannot list {what!r}; give one of: {', '.join(shelves)}")
     for name in [what] if what else shelves:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME
+from simserve.catalog import GPU_BY_NAME, MODEL_BY_NAME, PRESET_BY_NAME
 from simserve.report import read_csv
 from simserve.report.gantt import chart_text, charts_of
 from simserve.report.labels import label, number, path_label
@@ -199,4 +199,12 @@ def gpu_shelf() -> Table:
     for gpu in GPU_BY_NAME.values():
         rates = (gpu.flop_per_s / 1e12, gpu.bytes_per_s / 1e12, gpu.memory_bytes / 1e9)
         table.add_row(gpu.name, *(f"{rate:g}" for rate in rates), gpu.source)
+    return table
+
+
+def preset_shelf() -> Table:
+    """Return the presets of the catalog."""
+    table = _table("presets", "name", "version", "source")
+    for preset in PRESET_BY_NAME.values():
+        table.add_row(preset.name, preset.version, preset.source)
     return table

@@ -8,7 +8,7 @@ from simserve.records import NOT_YET, Records
 from simserve.request import Request
 from simserve.workload import Workload
 
-COLUMNS = ("prefill_alone_s", "ideal_decode_throughput_tok_per_s", "overtaken_requests")
+COLUMNS = ("prefill_alone_s", "ideal_decode_throughput_tok_per_s", "overtaken_requests", "refused_requests")
 """The measures of diagnostics.csv."""
 
 
@@ -49,4 +49,5 @@ def diagnostics(records: Records, cost: CostModel, seats: int) -> dict[str, floa
         "prefill_alone_s": prefill_alone_s(records.workload, cost),
         "ideal_decode_throughput_tok_per_s": ideal_decode_throughput_tok_per_s(records.workload, cost, seats),
         "overtaken_requests": overtaken_requests(records),
+        "refused_requests": int(records.requests.refused.sum()),
     }

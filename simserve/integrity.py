@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from simserve.memory import Memory
-from simserve.records import NOT_YET, Records
+from simserve.records import NOT_YET, PreemptionRecords, Records
 
 
 class IntegrityError(AssertionError):
@@ -30,8 +30,7 @@ def check_integrity(records: Records, memory: Memory, *, in_order: bool, budget_
     _check_requests(records)
     _check_times(records)
     _check_tokens(records)
-    held = memory.reserved_tokens
-    require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
+    _check_memory(records, memory)
     if in_order:
         _check_admission_order(records)
     if budget_tokens is not None:
@@ -66,8 +65,9 @@ def _check_times(records: Records) -> None:
 def _check_tokens(records: Records) -> None:
     """Require that tokens out are what finished requests asked for, and what the iterations emitted."""
     workload, requests, iterations = records.workload, records.requests, records.iterations
-    starts, stops = records.spans
-    emitted, outputs = stops - starts + 1, workload.output_tokens[requests.finished]
+    finished, segments = requests.finished, records.segments
+    emitted = np.bincount(segments.request, weights=segments.tokens, minlength=len(workload))[finished].astype(np.int64)
+    outputs = workload.output_tokens[finished]
     wrong = np.flatnonzero(emitted != outputs)
     require(
         not len(wrong),
@@ -82,7 +82,31 @@ def _check_tokens(records: Records) -> None:
     )
     computed = int(iterations.prefill_tokens.sum())
     prompts = int(workload.prompt_tokens[requests.first_token_iteration != NOT_YET].sum())
-    require(computed == prompts, f"{computed} prompt tokens were computed for prompts of {prompts}")
+    again = _tokens_computed_again(records.preemptions)
+    require(
+        computed == prompts + again,
+        f"{computed} prompt tokens were computed for prompts of {prompts} and {again} more after preemptions",
+    )
+
+
+def _tokens_computed_again(preemptions: PreemptionRecords) -> int:
+    """Return what preemptions add to the prompts: the KV dropped, and of each who decoded its latest token.
+
+    That one has no KV yet: it would have passed through the next decode.
+    """
+    return int(preemptions.tokens[~preemptions.swapped].sum() + preemptions.decoding.sum())
+
+
+def _check_memory(records: Records, memory: Memory) -> None:
+    """Require that no more is held than there is, no more stored than held, and nothing held at the end."""
+    reserved, stored = records.iterations.kv_reserved_tokens, records.iterations.kv_stored_tokens
+    most = int(reserved.max(initial=0))
+    require(most <= memory.capacity_tokens, f"{most} tokens of KV memory are held of {memory.capacity_tokens}")
+    if np.all(records.live_decodes == records.iterations.decode_sequences[records.decodes]):
+        over = np.flatnonzero(stored > reserved)  # by finished seats of a static batch it may be
+        require(not len(over), f"iterations {over[:5].tolist()} store more tokens of KV than they hold")
+    held = memory.reserved_tokens
+    require(math.isnan(held) or held == 0, f"{held:g} tokens of KV memory are still held at the end")
 
 
 def _check_admission_order(records: Records) -> None:

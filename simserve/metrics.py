@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simserve.records import Floats, Ints, Records
+from simserve.records import Floats, Ints, Records, Segments
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0}
 STATISTICS = ("mean", *PERCENTILES, "max")
@@ -35,6 +35,7 @@ ITERATION_COLUMNS = (
     *("iteration", "start_s", "end_s", "prefill_tokens", "decode_sequences", "running", "waiting"),
     *("kv_reserved_tokens", "kv_stored_tokens"),
 )
+PREEMPTION_COLUMNS = ("request_id", "iteration", "time_s", "kind", "tokens", "cost_s")
 
 
 class Bounds(Protocol):
@@ -80,13 +81,17 @@ def slo_met(records: Records, slo: Bounds) -> NDArray[np.bool_]:
 def token_gaps(records: Records) -> tuple[Floats, Ints]:
     """Return the inter-token latencies as (gap in seconds, how many tokens saw it) pairs.
 
-    A request's gaps are those between the decodes of the group it is in, but for its first: that counts from the
-    iteration in which its prompt ended, between which and its first decode the group may have paused.
+    A request's gaps are those between the decodes of the group it is in, but for the first of a residence: that counts
+    from the iteration in which its prompt ended, between which and its first decode the group may have paused. And
+    there is one from each residence to the next, in which it was preempted.
     """
-    first_s, newcomers = _first_gaps_s(records)
+    several = _several(records)
+    first_s, newcomers = _first_gaps_s(records, several), np.bincount(several.starts, minlength=len(records.decodes))
+    _, away_s = _gaps_away_s(records)
+    alone = np.ones(len(first_s) + len(away_s), dtype=np.int64)
     return (
-        np.concatenate((_decode_gaps_s(records), first_s)),
-        np.concatenate((records.live_decodes - newcomers, np.ones(len(first_s), dtype=np.int64))),
+        np.concatenate((_decode_gaps_s(records), first_s, away_s)),
+        np.concatenate((records.live_decodes - newcomers, alone)),
     )
 
 
@@ -95,33 +100,42 @@ def _decode_gaps_s(records: Records) -> Floats:
     return np.diff(records.iterations.end_s[records.decodes], prepend=0.0)
 
 
-def _several(records: Records) -> tuple[Ints, Ints, Ints]:
-    """Return which requests have at least two tokens, and their spans."""
-    starts, stops = records.spans
-    several = stops > starts
-    return np.flatnonzero(records.requests.finished)[several], starts[several], stops[several]
+def _several(records: Records) -> Segments:
+    """Return the segments with at least two tokens."""
+    segments = records.segments
+    several = segments.stops > segments.starts
+    return Segments(*(column[several] for column in segments))
 
 
-def _first_gaps_s(records: Records) -> tuple[Floats, Ints]:
-    """Return the first gap of each request that has one, and how many of them end in each decode."""
-    requests, starts, _ = _several(records)
-    gaps_s = records.iterations.end_s[records.decodes[starts]] - records.first_token_s[requests]
-    return gaps_s, np.bincount(starts, minlength=len(records.decodes))
+def _first_gaps_s(records: Records, several: Segments) -> Floats:
+    """Return the first gap of each segment that has one."""
+    end_s = records.iterations.end_s
+    return end_s[records.decodes[several.starts]] - end_s[several.first]
+
+
+def _gaps_away_s(records: Records) -> tuple[Ints, Floats]:
+    """Return the gaps in which requests were preempted, and whose they are: last token before to first after it."""
+    end_s, segments = records.iterations.end_s, records.segments
+    before = np.flatnonzero(segments.request[1:] == segments.request[:-1])
+    starts, stops = segments.starts[before], segments.stops[before]
+    last = segments.first[before]
+    decoded = stops > starts
+    last[decoded] = records.decodes[stops[decoded] - 1]
+    return segments.request[before], end_s[segments.first[before + 1]] - end_s[last]
 
 
 def itl_max_s(records: Records) -> Floats:
     """Return each request's longest gap between two of its tokens, NaN for a single token or an unfinished request."""
-    longest = np.full(len(records.workload), np.nan)
-    requests, starts, stops = _several(records)
-    if len(requests):
-        longest[requests] = _first_gaps_s(records)[0]
-        gaps_s = np.append(_decode_gaps_s(records), 0.0)  # a place for the end of the last span
-        more = stops > starts + 1
-        edges = np.stack((starts[more] + 1, stops[more]), axis=1)
-        if len(edges):
-            later_s = np.maximum.reduceat(gaps_s, edges.ravel())[::2]
-            longest[requests[more]] = np.maximum(longest[requests[more]], later_s)
-    return longest
+    longest = np.full(len(records.workload), -np.inf)
+    several = _several(records)
+    np.maximum.at(longest, several.request, _first_gaps_s(records, several))
+    np.maximum.at(longest, *_gaps_away_s(records))
+    gaps_s = np.append(_decode_gaps_s(records), 0.0)  # a place for the end of the last segment
+    more = several.stops > several.starts + 1
+    edges = np.stack((several.starts[more] + 1, several.stops[more]), axis=1)
+    if len(edges):
+        np.maximum.at(longest, several.request[more], np.maximum.reduceat(gaps_s, edges.ravel())[::2])
+    return np.where(longest == -np.inf, np.nan, longest)
 
 
 def weighted_percentiles(values: Floats, counts: Ints, percents: Sequence[float]) -> list[float]:
@@ -168,9 +182,10 @@ def steady_throughput_tok_per_s(records: Records) -> float:
     if not requests.finished.any():
         return np.nan
     last = int(requests.first_token_iteration.max())
-    starts, _ = records.spans
+    segments = records.segments
     decodes_by_then = np.searchsorted(records.decodes, last, side="right")
-    tokens = np.minimum(records.workload.output_tokens[requests.finished], 1 + decodes_by_then - starts).sum()
+    by_then = np.minimum(segments.tokens, 1 + decodes_by_then - segments.starts)
+    tokens = by_then[segments.first <= last].sum()
     return ratio(float(tokens), float(records.iterations.end_s[last]))
 
 
@@ -208,7 +223,7 @@ def run_metrics(records: Records, slo: Bounds | None, kv_capacity_tokens: int) -
         "running_max": int(iterations.running.max(initial=0)),
         "kv_reserved_mean": ratio(_dot(iterations.kv_reserved_tokens, durations_s), busy_s * kv_capacity_tokens),
         "kv_stored_mean": ratio(_dot(iterations.kv_stored_tokens, durations_s), busy_s * kv_capacity_tokens),
-        "preemptions": 0,
+        "preemptions": len(records.preemptions),
     }
 
 
@@ -229,7 +244,7 @@ def request_table(records: Records, slo: Bounds | None) -> pd.DataFrame:
         "tpot_s": tpot_s(records),
         "e2e_s": e2e_s(records),
         "itl_max_s": itl_max_s(records),
-        "preemptions": np.zeros(len(workload), dtype=np.int64),
+        "preemptions": np.bincount(records.preemptions.request, minlength=len(workload)),
         "status": status,
         "slo_met": slo_met(records, slo) if slo else np.nan,
     }
@@ -251,3 +266,17 @@ def iteration_table(records: Records) -> pd.DataFrame:
         "kv_stored_tokens": iterations.kv_stored_tokens,
     }
     return pd.DataFrame(columns, columns=list(ITERATION_COLUMNS))
+
+
+def preemption_table(records: Records) -> pd.DataFrame:
+    """Return one row for each preemption, in the columns of preemptions.csv."""
+    preemptions = records.preemptions
+    columns: Mapping[str, Any] = {
+        "request_id": preemptions.request,
+        "iteration": preemptions.iteration,
+        "time_s": records.iterations.start_s[preemptions.iteration],
+        "kind": np.where(preemptions.swapped, "swap", "recompute").astype(object),
+        "tokens": preemptions.tokens,
+        "cost_s": preemptions.cost_s,
+    }
+    return pd.DataFrame(columns, columns=list(PREEMPTION_COLUMNS))

@@ -1,7 +1,8 @@
 """The facts of one run, as columns: what happened to each request and in each iteration. Nothing here is a metric.
 
 The engine writes a `Log` while it runs: three iteration numbers a request, and one row a *stretch*, a run of
-iterations of an unchanged group. `Log.records` unfolds it.
+iterations of an unchanged group. `Log.records` unfolds it. A request that is preempted has several *residences*, each
+from an admission to the preemption or the last token; those after the first are written down beside.
 """
 
 from array import array
@@ -33,8 +34,6 @@ class Stretches(NamedTuple):
     """Prompt tokens computed, in each iteration."""
     decode_sequences: Floats
     running: Floats
-    kv_reserved_tokens: Floats
-    """NaN where what is stored is what is reserved."""
     kv_stored_tokens: Floats
     """Tokens with KV written by the end of the first iteration; each further one adds `decode_sequences`."""
 
@@ -63,11 +62,59 @@ class RequestRecords:
     first_token_iteration: Ints
     finish_iteration: Ints
     rejected: NDArray[np.bool_]
+    refused: NDArray[np.bool_]
+    """Which found no room in memory at least once: when it was their turn to be admitted, or to grow."""
 
     @property
     def finished(self) -> NDArray[np.bool_]:
         """Which requests have ended."""
         return np.not_equal(self.finish_iteration, NOT_YET)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreemptionRecords:
+    """One entry for each time a request lost its memory, in the order in which that happened."""
+
+    request: Ints
+    iteration: Ints
+    """The iteration before which it happened, the first that the request has no part in."""
+    swapped: NDArray[np.bool_]
+    """Whether its KV moved to the host; else it was dropped, to be computed again."""
+    decoding: NDArray[np.bool_]
+    """Whether it had emitted a token since it was admitted; else its prompt was unfinished."""
+    tokens: Ints
+    """Tokens of KV moved or dropped."""
+    cost_s: Floats
+    """Seconds of moving them out and in again, or of computing them by themselves."""
+
+    def __len__(self) -> int:
+        return len(self.request)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Returns:
+    """Residences after a request's first, one entry for each time it was admitted or emitted again."""
+
+    request: Ints
+    iteration: Ints
+
+
+class Segments(NamedTuple):
+    """The finished requests' tokens: one entry for each residence in which tokens came out, in order of requests.
+
+    The group decodes in lock-step, so within a residence there is one token of `first`, out of the prompt, and one of
+    every decode in `Records.decodes[starts:stops]`.
+    """
+
+    request: Ints
+    first: Ints
+    starts: Ints
+    stops: Ints
+
+    @property
+    def tokens(self) -> Ints:
+        """How many tokens came out in each."""
+        return self.stops - self.starts + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +126,12 @@ class Records:
     iterations: IterationRecords
     rejections: dict[int, str]
     """Why each rejected request could never be admitted, by request id."""
+    preemptions: PreemptionRecords
+    readmissions: Returns
+    """When preempted requests were admitted again."""
+    resumptions: Returns
+    """When preempted requests emitted a token again: their prompt and what they had emitted was computed, or came back
+    from the host."""
 
     def time_of(self, iteration: Ints, edge_s: Floats) -> Floats:
         """Return `edge_s` at each iteration number, NaN where it is `NOT_YET`."""
@@ -102,10 +155,12 @@ class Records:
 
     @cached_property
     def waiting(self) -> Ints:
-        """How many requests have arrived and are not admitted when each iteration starts, newcomers of it admitted."""
+        """How many requests have arrived and are not running when each iteration starts, newcomers of it admitted."""
+        size = len(self.iterations)
         admitted = self.requests.admitted_iteration[self.requests.admitted_iteration != NOT_YET]
         seen = np.searchsorted(self.workload.arrival_s[~self.requests.rejected], self.iterations.start_s, side="right")
-        return seen - np.cumsum(np.bincount(admitted, minlength=len(self.iterations)))
+        left_queue = np.bincount(np.concatenate((admitted, self.readmissions.iteration)), minlength=size)
+        return seen - np.cumsum(left_queue - np.bincount(self.preemptions.iteration, minlength=size))
 
     @cached_property
     def decodes(self) -> Ints:
@@ -113,22 +168,35 @@ class Records:
         return np.flatnonzero(self.iterations.decode_sequences)
 
     @cached_property
-    def spans(self) -> tuple[Ints, Ints]:
-        """The finished requests' decodes: positions in `decodes` of each one's first, and of the first after its last.
-
-        The group decodes in lock-step, so a request gets a token of every decode from its first to its last.
-        """
+    def segments(self) -> Segments:
+        """Where the tokens of the finished requests come from."""
         finished = self.requests.finished
-        first = self.requests.first_token_iteration[finished]
-        last = self.requests.finish_iteration[finished]
-        return np.searchsorted(self.decodes, first, side="right"), np.searchsorted(self.decodes, last, side="right")
+        request = np.flatnonzero(finished)
+        first, last = self.requests.first_token_iteration[request], self.requests.finish_iteration[request]
+        if len(self.preemptions):
+            again, cut = self.resumptions, self.preemptions.decoding
+            begun = _in_order((request, first), (again.request, again.iteration), finished)
+            ended = _in_order(
+                (request, last), (self.preemptions.request[cut], self.preemptions.iteration[cut] - 1), finished
+            )
+            request, first, last = begun.request, begun.iteration, ended.iteration
+        after_first, after_last = (np.searchsorted(self.decodes, edge, side="right") for edge in (first, last))
+        return Segments(request, first, after_first, after_last)
 
     @cached_property
     def live_decodes(self) -> Ints:
         """How many finished requests get a token of each of `decodes`."""
         size = len(self.decodes) + 1
-        starts, stops = self.spans
+        starts, stops = self.segments.starts, self.segments.stops
         return np.cumsum(np.bincount(starts, minlength=size) - np.bincount(stops, minlength=size))[: size - 1]
+
+
+def _in_order(some: tuple[Ints, Ints], others: tuple[Ints, Ints], finished: NDArray[np.bool_]) -> Returns:
+    """Return the iterations of both together, of finished requests: by request, and in order of time for each."""
+    request, iteration = (np.concatenate(columns) for columns in zip(some, others, strict=True))
+    order = np.lexsort((iteration, request))
+    order = order[finished[request[order]]]
+    return Returns(request[order], iteration[order])
 
 
 _pack = Struct(f"{len(Stretches._fields)}d").pack
@@ -142,7 +210,13 @@ class Log:
         self.first_token_iteration = [NOT_YET] * num_requests
         self.finish_iteration = [NOT_YET] * num_requests
         self.rejections: dict[int, str] = {}
+        self.refused: set[int] = set()
+        """Ids of the requests that found no room in memory."""
+        self._preemptions: list[tuple[int, int, bool, bool, int, float]] = []
+        self._readmissions: list[tuple[int, int]] = []
+        self._resumptions: list[tuple[int, int]] = []
         self._end_s = array("d")
+        self._kv_reserved_tokens = array("d")
         self._stretches = bytearray()
         self.iteration = 0
         """Number of the next iteration."""
@@ -154,19 +228,33 @@ class Log:
         prefill_tokens: int,
         decode_sequences: int,
         running: int,
-        kv_reserved_tokens: float,
+        kv_reserved_tokens: Sequence[float],
         kv_stored_tokens: int,
     ) -> None:
-        """Write down a stretch that starts at `start_s` and the end of each of its iterations; see `Stretches`."""
+        """Write down a stretch that starts at `start_s`; see `Stretches`.
+
+        The end of each of its iterations is given, and the KV tokens reserved, NaN where what is stored is reserved.
+        """
         iterations = len(ends_s)
-        self._stretches += _pack(
-            iterations, start_s, prefill_tokens, decode_sequences, running, kv_reserved_tokens, kv_stored_tokens
-        )
+        self._stretches += _pack(iterations, start_s, prefill_tokens, decode_sequences, running, kv_stored_tokens)
+        self._kv_reserved_tokens.extend(kv_reserved_tokens)
         if isinstance(ends_s, np.ndarray):
             self._end_s.frombytes(ends_s.tobytes())
         else:
             self._end_s.extend(ends_s)
         self.iteration += iterations
+
+    def readmit(self, request: Request) -> None:
+        """Write down that the request, once preempted, is admitted to the next iteration."""
+        self._readmissions.append((request.id, self.iteration))
+
+    def resume(self, request: Request) -> None:
+        """Write down that the request, once preempted, emits its first token since in the next iteration."""
+        self._resumptions.append((request.id, self.iteration))
+
+    def preempt(self, request: Request, swapped: bool, decoding: bool, tokens: int, cost_s: float) -> None:
+        """Write down that the request loses its memory before the next iteration; see `PreemptionRecords`."""
+        self._preemptions.append((request.id, self.iteration, swapped, decoding, tokens, cost_s))
 
     def reject(self, request: Request, why: str) -> None:
         """Write down that the request can never be admitted."""
@@ -174,15 +262,25 @@ class Log:
 
     def records(self, workload: Workload) -> Records:
         """Unfold what was written into one entry for each request and each iteration."""
-        rejected = np.zeros(len(workload), dtype=np.bool_)
+        rejected, refused = (np.zeros(len(workload), dtype=np.bool_) for _ in range(2))
         rejected[list(self.rejections)] = True
+        refused[list(self.refused)] = True
         requests = RequestRecords(
             admitted_iteration=np.array(self.admitted_iteration, dtype=np.int64),
             first_token_iteration=np.array(self.first_token_iteration, dtype=np.int64),
             finish_iteration=np.array(self.finish_iteration, dtype=np.int64),
             rejected=rejected,
+            refused=refused,
         )
-        return Records(workload, requests, self._iterations(), self.rejections)
+        return Records(
+            workload,
+            requests,
+            self._iterations(),
+            self.rejections,
+            PreemptionRecords(*_columns(self._preemptions, (np.int64, np.int64, np.bool_, np.bool_, np.int64, float))),
+            Returns(*_columns(self._readmissions, (np.int64, np.int64))),
+            Returns(*_columns(self._resumptions, (np.int64, np.int64))),
+        )
 
     def _iterations(self) -> IterationRecords:
         end_s = np.array(self._end_s)
@@ -198,7 +296,7 @@ class Log:
         start_s[first] = stretch.start_s
         decode = unfold(stretch.decode_sequences)
         stored = unfold(stretch.kv_stored_tokens) + decode * (np.arange(len(end_s)) - unfold(first))
-        reserved = unfold(stretch.kv_reserved_tokens)
+        reserved = np.array(self._kv_reserved_tokens)
         return IterationRecords(
             start_s=start_s,
             end_s=end_s,
@@ -208,3 +306,8 @@ class Log:
             kv_reserved_tokens=np.where(np.isnan(reserved), stored, reserved).astype(np.int64),
             kv_stored_tokens=stored.astype(np.int64),
         )
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], types: Sequence[type]) -> list[NDArray[Any]]:
+    """Return the columns of a table that may have no rows."""
+    return [np.array([row[i] for row in rows], dtype=kind) for i, kind in enumerate(types)]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from simserve.catalog import Hardware, Model
 from simserve.engine import Arrivals, Clock, ContinuousEngine, Engine, RequestLevelEngine
 from simserve.integrity import check_integrity
+from simserve.memory import PreemptionSpec, Recompute
 from simserve.records import Log, Records
 from simserve.scenario.serving import ContinuousSystem, ServingScenario, SystemSpec
 from simserve.scheduling import FCFS, Chunked, Mixed, PrefillPlacement
@@ -56,6 +57,7 @@ def simulate(
         log=log,
         cost=system.cost.price(model, hardware),
         memory=memory,
+        host=_preemption(system).host_memory(model.kv_bytes_per_token),
         queue=system.order.queue(workload, streams.generator("predictions")),
         placement=_placement(system),
         max_batch_size=system.max_batch_size,
@@ -79,6 +81,11 @@ def _token_budget(system: SystemSpec) -> int | None:
     if isinstance(system, ContinuousSystem) and isinstance(system.prefill, Chunked):
         return system.prefill.budget_tokens
     return None
+
+
+def _preemption(system: SystemSpec) -> PreemptionSpec:
+    """Return how the system preempts; request-level batching never does."""
+    return system.preemption if isinstance(system, ContinuousSystem) else Recompute()
 
 
 def _placement(system: SystemSpec) -> PrefillPlacement:

@@ -43,6 +43,21 @@ def orca(**memory: Any) -> dict[str, Any]:
     return {"engine": "continuous", "max_batch_size": 256, "memory": {"kind": "reservation", **memory}}
 
 
+def paged(**system: Any) -> dict[str, Any]:
+    return {"engine": "continuous", "max_batch_size": 256, "memory": {"kind": "paged", "watermark": 0.0}, **system}
+
+
+def with_kv_tokens(scenario: ServingScenario, tokens: int) -> ServingScenario:
+    """Return the scenario with that much KV memory."""
+    hardware = scenario.hardware.model_copy(update={"kv_bytes": float(tokens * scenario.model.kv_bytes_per_token)})
+    return scenario.model_copy(update={"hardware": hardware})
+
+
+def share_of_speed(one: ServingScenario, other: ServingScenario) -> str:
+    """Return the iterations per second of the engine loop in one scenario, as a share of those in the other."""
+    return f"{1 / ratio(lambda: loop_s(one), lambda: loop_s(other)):.2f}"
+
+
 def bare_timeouts_s(events: int = 100_000) -> float:
     """Return the seconds that SimPy takes for a timeout when one process does nothing but wait."""
 
@@ -94,6 +109,19 @@ def ratio(one: Callable[[], float], other: Callable[[], float]) -> float:
     return statistics.median(one() / other() for _ in range(ROUNDS))
 
 
+def pages(table: Table) -> None:
+    """Add what blocks and preemptions cost against true-length reservation, with the same memory."""
+    reserved, blocks = chat(50_000, 128, orca()), chat(50_000, 128, paged())
+    table.add_row("iterations/s, paged over reservation, ample memory", share_of_speed(blocks, reserved), "0.7", "")
+    swap = {"kind": "swap", "host_bytes": 256e9, "link_bytes_per_s": 55e9}
+    for name, preemption in (("recompute", "recompute"), ("swap", swap)):
+        short, held = (
+            with_kv_tokens(chat(20_000, 128, system), 60_000) for system in (paged(preemption=preemption), orca())
+        )
+        what = f"iterations/s, paged over reservation, steady preemption by {name}"
+        table.add_row(what, share_of_speed(short, held), "0.3", "")
+
+
 def main() -> None:
     """Print the table."""
     table = Table(
@@ -120,6 +148,8 @@ def main() -> None:
         per_timeout(
             f"iterations/s, engine loop, saturated chat, prefill {name}", lambda s=placed: loop_s(s), "1/6", "1/3"
         )
+
+    pages(table)
 
     idle = chat(20_000, 1, orca())
     faster = 1 / ratio(lambda: loop_s(idle), bare_timeouts_s)

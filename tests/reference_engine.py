@@ -7,7 +7,8 @@ and no code shared with the engine.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
+from fractions import Fraction
+from math import ceil, inf
 from typing import NamedTuple
 
 
@@ -35,18 +36,26 @@ class Job:
     priority: int = 0
     deadline_s: float = inf
     predicted_tokens: float = 0.0
+    number: int = 0
+    """In order of arrival."""
     status: str = "waiting"
+    to_compute: int = 0
+    """The prompt; once preempted, with it what had been generated."""
     computed_tokens: int = 0
-    """Of the prompt."""
+    """Of these."""
     context_tokens: int = 0
     """With KV written, of prompt and output."""
+    preempted: bool = False
+    """Whether it waits to come back."""
+    back_s: float = 0.0
+    """When its KV can be back from the host."""
     admitted_s: float | None = None
     token_s: list[float] = field(default_factory=list)
     leave_s: float | None = None
 
     @property
     def prompt_done(self) -> bool:
-        return self.computed_tokens == self.prompt_tokens
+        return self.computed_tokens == self.to_compute
 
     @property
     def done(self) -> bool:
@@ -67,10 +76,12 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Memory:
-    """`reserve` is max, pow2, oracle, request, or unlimited."""
+    """`reserve` is max, pow2, oracle, request, unlimited or paged."""
 
     reserve: str = "unlimited"
     max_tokens: int | None = None
+    block_tokens: int = 16
+    watermark: float = 0.01
     capacity_tokens: int = 426_784
     """Llama-3-8B on an H100: (0.90 x 80e9 B - 16,060,522,496 B) / 131,072 B = 426,784.3 tokens."""
 
@@ -89,16 +100,64 @@ class Memory:
     def never(self, job: Job) -> bool:
         if self.reserve == "unlimited":
             return False
+        if self.reserve == "paged":
+            return self.blocks(job.prompt_tokens + job.output_tokens - 1) > self.blocks_free([]) - self.kept
         too_long = self.max_tokens is not None and job.prompt_tokens + job.output_tokens > self.max_tokens
         return too_long or self.needs(job) > self.capacity_tokens
 
     def fits(self, job: Job, running: list[Job]) -> bool:
+        if self.reserve == "paged":
+            need = self.blocks(job.to_compute) + self.new_blocks(running)
+            return self.blocks_free(running) - need >= self.kept
         return self.reserve == "unlimited" or self.held(running) + self.needs(job) <= self.capacity_tokens
 
     def held(self, running: list[Job]) -> int:
         if self.reserve == "unlimited":
             return sum(job.context_tokens for job in running)
+        if self.reserve == "paged":
+            return (self.blocks_free([]) - self.blocks_free(running)) * self.block_tokens
         return sum(self.needs(job) for job in running)
+
+    # In blocks.
+
+    def blocks(self, tokens: int) -> int:
+        return ceil(Fraction(tokens, self.block_tokens))
+
+    @property
+    def kept(self) -> int:
+        """How many an admission leaves free."""
+        return ceil(Fraction(str(self.watermark)) * self.blocks_free([]))
+
+    def blocks_free(self, running: list[Job]) -> int:
+        """Those of an unfinished prompt are taken for all of it."""
+        held = [self.blocks(job.context_tokens if job.prompt_done else job.to_compute) for job in running]
+        return self.capacity_tokens // self.block_tokens - sum(held)
+
+    def new_blocks(self, running: list[Job]) -> int:
+        """How many the next token of everyone who decodes needs."""
+        return sum(1 for job in running if job.prompt_done and job.context_tokens % self.block_tokens == 0)
+
+    def runs_short(self, running: list[Job]) -> bool:
+        return self.reserve == "paged" and self.new_blocks(running) > self.blocks_free(running)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Without tokens it is recompute."""
+
+    tokens: int = 0
+    token_s: float = 0.0
+    overlapped: bool = False
+
+    def has_room(self, job: Job, waiting: list[Job]) -> bool:
+        return sum(other.context_tokens for other in waiting) + job.context_tokens <= self.tokens
+
+    def stall_s(self, tokens: int) -> float:
+        return 0.0 if self.overlapped else tokens * self.token_s
+
+    def away_s(self, tokens: int) -> float:
+        """Out and in again, beside the iterations."""
+        return 2 * tokens * self.token_s if self.overlapped else 0.0
 
 
 @dataclass(frozen=True)
@@ -173,6 +232,14 @@ class System:
     cost: Cost
     order: Order = Order()
     placement: Placement = Placement()
+    host: Host = Host()
+
+
+class Preemption(NamedTuple):
+    number: int
+    iteration: int
+    swapped: bool
+    tokens: int
 
 
 def take_in(coming: list[Job], waiting: list[Job], memory: Memory, now_s: float) -> None:
@@ -185,13 +252,77 @@ def take_in(coming: list[Job], waiting: list[Job], memory: Memory, now_s: float)
             waiting.append(job)
 
 
-def compose(waiting: list[Job], running: list[Job], system: System, now_s: float) -> list[tuple[Job, Piece]]:
-    """Choose what the next iteration computes, and admit whose prompt begins in it.
+def preempt(
+    waiting: list[Job], running: list[Job], system: System, now_s: float, iteration: int
+) -> tuple[list[Preemption], float]:
+    """While not all who decode have room for their next token, the latest arrival leaves; return for how long KV moves.
+
+    What has KV in the waiting list has it at the host.
+    """
+    done, stall_s = [], 0.0
+    while system.memory.runs_short(running):
+        job = max(running, key=lambda job: job.number)
+        running.remove(job)
+        if job.prompt_done:
+            job.to_compute = job.prompt_tokens + len(job.token_s)
+        swapped = system.host.has_room(job, waiting)
+        done.append(Preemption(job.number, iteration, swapped, job.context_tokens))
+        if swapped:
+            stall_s += system.host.stall_s(job.context_tokens)
+            job.back_s = now_s + system.host.away_s(job.context_tokens)
+        else:
+            job.context_tokens = 0
+        job.computed_tokens = job.context_tokens
+        job.status, job.preempted = "waiting", True
+        waiting.append(job)
+    return done, stall_s
+
+
+def line_up(waiting: list[Job], system: System, now_s: float) -> list[tuple[Job, int]]:
+    """Return who may be admitted, in order, and how many of those before each may be skipped.
+
+    The preempted come first, by arrival, and nobody passes them.
+    """
+    back = sorted((job for job in waiting if job.preempted), key=lambda job: job.number)
+    others = system.order.line_up([job for job in waiting if not job.preempted], now_s)
+    return [(job, 0) for job in back] + [(job, system.order.skip_ahead) for job in others]
+
+
+def admit(
+    waiting: list[Job],
+    running: list[Job],
+    system: System,
+    now_s: float,
+    budget_left: Callable[[], bool],
+    begin: Callable[[Job], None],
+) -> list[Job]:
+    """Move jobs from waiting to running as far as budget, seats and memory go, and begin the prompt of each."""
+    admitted, skips = [], 0
+    for job, may_skip in line_up(waiting, system, now_s):
+        if not budget_left() or len(running) == system.max_batch_size:
+            break
+        if job.back_s > now_s or not system.memory.fits(job, running):
+            skips += 1
+            if skips > may_skip:
+                break
+            continue
+        waiting.remove(job)
+        running.append(job)
+        begin(job)
+        admitted.append(job)
+    return admitted
+
+
+def compose(
+    waiting: list[Job], running: list[Job], system: System, now_s: float, may_admit: bool
+) -> tuple[list[tuple[Job, Piece]], float]:
+    """Choose what the next iteration computes, and admit whose prompt begins in it; return also for how long KV moves.
 
     An unfinished prompt goes on first. Then requests are admitted in the order of the queue, until budget or seats run
     out or one does not fit into memory, once as many as may be skipped have been. The decodes join unless prompts make
     them pause.
     """
+    stall_s = 0.0
     decoding = [job for job in running if job.prompt_done]
     budget = system.placement.prompt_budget(len(decoding))
     left = inf if budget is None else budget
@@ -199,7 +330,7 @@ def compose(waiting: list[Job], running: list[Job], system: System, now_s: float
 
     def begin_or_go_on(job: Job) -> None:
         nonlocal left
-        missing = job.prompt_tokens - job.computed_tokens
+        missing = job.to_compute - job.computed_tokens
         new = min(missing, left)
         prompts.append((job, Piece(new, job.computed_tokens, prompt=True, emits=new == missing)))
         left -= new
@@ -207,40 +338,39 @@ def compose(waiting: list[Job], running: list[Job], system: System, now_s: float
     for job in running:
         if not job.prompt_done and left > 0:
             begin_or_go_on(job)
-    if system.engine == "continuous" or not running:  # a static batch lets nobody in before all have left
-        skips = 0
-        for job in system.order.line_up(waiting, now_s):
-            if left <= 0 or len(running) == system.max_batch_size:
-                break
-            if not system.memory.fits(job, running):
-                skips += 1
-                if skips > system.order.skip_ahead:
-                    break
-                continue
-            job.status, job.admitted_s = "running", now_s
-            waiting.remove(job)
-            running.append(job)
-            begin_or_go_on(job)
-    if prompts and system.placement.pauses_decodes:
-        return prompts
-    return prompts + [(job, Piece(1, job.context_tokens)) for job in decoding]
+    if may_admit and (system.engine == "continuous" or not running):  # a static batch lets nobody in before all left
+        for job in admit(waiting, running, system, now_s, lambda: left > 0, begin_or_go_on):
+            if job.preempted:
+                stall_s += system.host.stall_s(job.context_tokens)
+            else:
+                job.admitted_s = now_s
+            job.status, job.preempted = "running", False
+    # Who comes back with all its KV but that of its last token only decodes, and makes nobody pause.
+    real = [job for job, piece in prompts if job.to_compute == job.prompt_tokens or piece.past < job.to_compute - 1]
+    if real and system.placement.pauses_decodes:
+        return prompts, stall_s
+    return prompts + [(job, Piece(1, job.context_tokens)) for job in decoding], stall_s
 
 
-def simulate(jobs: list[Job], system: System) -> list[Iteration]:
+def simulate(jobs: list[Job], system: System) -> tuple[list[Iteration], list[Preemption]]:
     """Serve the jobs, given in order of arrival, and fill in what happened to each; return what each iteration did."""
-    coming, waiting, running, iterations = list(jobs), [], [], []
+    coming, waiting, running, iterations, preemptions = list(jobs), [], [], [], []
     now_s = 0.0
+    for number, job in enumerate(jobs):
+        job.number, job.to_compute = number, job.prompt_tokens
     while coming or waiting or running:
         take_in(coming, waiting, system.memory, now_s)
-        work = compose(waiting, running, system, now_s)
+        forced, out_s = preempt(waiting, running, system, now_s, len(iterations))
+        preemptions += forced
+        work, in_s = compose(waiting, running, system, now_s, may_admit=not forced)
         if not work:
-            assert not waiting
             assert not running
-            if coming:
-                now_s = coming[0].arrival_s
+            away = [job.back_s for job in waiting if job.back_s > now_s]  # or they would have come in
+            assert away or not waiting
+            now_s = min([job.arrival_s for job in coming[:1]] + away, default=now_s)
             continue
 
-        start_s, now_s = now_s, now_s + system.cost([piece for _, piece in work])
+        start_s, now_s = now_s, now_s + (out_s + in_s) + system.cost([piece for _, piece in work])
         for job, piece in work:
             job.context_tokens += piece.new
             if piece.prompt:
@@ -266,4 +396,4 @@ def simulate(jobs: list[Job], system: System) -> list[Iteration]:
             if everyone_done or (system.engine == "continuous" and job.done):
                 job.status, job.leave_s = "finished", now_s
         running = [job for job in running if job.status == "running"]
-    return iterations
+    return iterations, preemptions

@@ -102,6 +102,14 @@ def _reference_placement(prefill: Any) -> reference.Placement:
     return {"mixed": reference.Placement(), "first": reference.FIRST}[kind]
 
 
+def _reference_host(preemption: Any) -> reference.Host:
+    if preemption in ("recompute", {"kind": "recompute"}):
+        return reference.Host()
+    token_s = KV_BYTES_PER_TOKEN / preemption["link_bytes_per_s"]
+    tokens = int(preemption["host_bytes"] // KV_BYTES_PER_TOKEN)
+    return reference.Host(tokens, token_s, preemption.get("overlapped", False))
+
+
 def _reference_order(order: Any) -> reference.Order:
     given = {"kind": order} if isinstance(order, str) else dict(order)
     aging = {name: value for name, value in (given.get("aging") or {}).items() if value is not None}
@@ -110,7 +118,7 @@ def _reference_order(order: Any) -> reference.Order:
 
 def serve_plainly(
     requests: Workload | Sequence[Row], kv_tokens: int | None = None, seed: int = 1, **system: Any
-) -> tuple[list[reference.Job], list[reference.Iteration]]:
+) -> tuple[list[reference.Job], list[reference.Iteration], list[reference.Preemption]]:
     """Run the requests through the same system of the reference engine; `seed` is of the predictions."""
     given = list(requests if isinstance(requests, Workload) else workload(requests))
     order = system.get("order", "fcfs")
@@ -124,8 +132,8 @@ def serve_plainly(
     kind = memory.pop("kind")
     if kv_tokens is not None:
         memory["capacity_tokens"] = kv_tokens
-    if kind == "unlimited":
-        memory["reserve"] = "unlimited"
+    if kind in ("unlimited", "paged"):
+        memory["reserve"] = kind
     rates = dict(system.get("cost", {"kind": "roofline"}))
     cost = reference.roofline if rates.pop("kind") == "roofline" else reference.linear(**rates)
     plain = reference.System(
@@ -135,12 +143,16 @@ def serve_plainly(
         cost,
         _reference_order(order),
         _reference_placement(system.get("prefill", "mixed")),
+        _reference_host(system.get("preemption", "recompute")),
     )
-    return jobs, reference.simulate(jobs, plain)
+    return jobs, *reference.simulate(jobs, plain)
 
 
 def assert_same_as_reference(
-    records: Records, jobs: list[reference.Job], iterations: list[reference.Iteration]
+    records: Records,
+    jobs: list[reference.Job],
+    iterations: list[reference.Iteration],
+    preemptions: list[reference.Preemption],
 ) -> None:
     """Same fate and times of every request, same facts of every iteration; times to 1e-9 of their size."""
     assert set(records.rejections) == {i for i, job in enumerate(jobs) if job.status == "rejected"}
@@ -159,6 +171,9 @@ def assert_same_as_reference(
         wanted = [getattr(iteration, name) for iteration in iterations]
         rtol = 1e-9 if name.endswith("_s") else 0
         np.testing.assert_allclose(table[name].to_numpy(), wanted, rtol=rtol, atol=0, err_msg=name)
+    ours = records.preemptions
+    columns = (ours.request, ours.iteration, ours.swapped, ours.tokens)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == preemptions
 
 
 def assert_same_gaps_as_reference(records: Records, jobs: list[reference.Job]) -> None:
@@ -179,8 +194,10 @@ def assert_same_gaps_as_reference(records: Records, jobs: list[reference.Job]) -
 
 def assert_identical(one: Records, other: Records) -> None:
     """Every column of requests and iterations the same to the last bit."""
-    for name in one.requests.__slots__:
-        assert getattr(one.requests, name).tobytes() == getattr(other.requests, name).tobytes(), name
+    for part in ("requests", "preemptions", "readmissions", "resumptions"):
+        ours, theirs = getattr(one, part), getattr(other, part)
+        for name in ours.__slots__:
+            assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes(), f"{part}.{name}"
     ours, theirs = iteration_table(one), iteration_table(other)
     assert ours.dtypes.equals(theirs.dtypes)
     for name in ours:

@@ -17,6 +17,11 @@ COUNTS = {
     "qwen2.5-32b": (32_763_876_352, 62_411_243_520, 1_557_135_360, 262_144, 1_310_720, 63_968_378_880),
     # As Llama-3-8B with 32,000 words: 2 x 32000 x 4096 for the head.
     "mistral-7b": (7_241_732_096, 13_958_643_712, 262_144_000, 131_072, 524_288, 14_220_787_712),
+    # A layer: 4 x (5120 x 5120 + 5120), 2 x 5120 x 20480 + 20480 + 5120, and two norms of 2 x 5120: 314,639,360. 40 of
+    # them, 50272 x 5120 words, 2050 x 5120 positions and a last norm of 2 x 5120.
+    # 2 x 40 x (4 x 5120 x 5120 + 2 x 5120 x 20480); 2 x 50272 x 5120; 2 x 40 x 40 x 128 x 2 B; 4 x 40 x 40 x 128;
+    # 2 x (12,582,912,000 + 257,392,640)
+    "opt-13b": (12_853_473_280, 25_165_824_000, 514_785_280, 819_200, 819_200, 25_680_609_280),
 }
 
 
@@ -54,6 +59,7 @@ def test_heads_must_divide() -> None:
     ("name", "flop_per_s", "bytes_per_s", "memory_bytes", "ridge"),
     [
         ("a100-80g", 312e12, 2.039e12, 80e9, 153),
+        ("a100-40g", 312e12, 1.555e12, 40e9, 201),
         ("h100-sxm", 989.4e12, 3.35e12, 80e9, 295),
         ("h200", 989.4e12, 4.8e12, 141e9, 206),
     ],
@@ -74,6 +80,13 @@ def test_memory_of_one_h100() -> None:
     assert hardware.usable_kv_bytes(llama) == pytest.approx(55_939_477_504)
     assert hardware.kv_capacity_tokens(llama) == 426_784
     assert hardware.kv_capacity_tokens(llama) // 8192 == 52
+
+
+def test_memory_of_the_paged_attention_paper() -> None:
+    # 12 GiB at 819,200 B a token: 15,728.6 tokens, 7.7 reservations of 2048.
+    capacity = Hardware(gpu=GPU_BY_NAME["a100-40g"], kv_bytes=12 * 2.0**30).kv_capacity_tokens(MODEL_BY_NAME["opt-13b"])
+    assert capacity == 15_728
+    assert capacity // 2048 == 7
 
 
 def test_given_kv_bytes_take_the_place_of_the_fraction() -> None:

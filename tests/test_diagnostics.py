@@ -4,7 +4,7 @@ import pytest
 from simserve.catalog import MODEL_BY_NAME, Hardware
 from simserve.cost import Linear, Roofline
 from simserve.diagnostics import ideal_decode_throughput_tok_per_s, overtaken_requests, prefill_alone_s
-from simserve.records import IterationRecords, Records, RequestRecords
+from simserve.records import Log
 from simserve.workload import Workload
 
 
@@ -32,10 +32,6 @@ def test_ideal_throughput_at_the_mean_context() -> None:
     [([0, 0, 1, 3], 0), ([2, 0, 1, 3], 1), ([3, 2, 1, 0], 3), ([0, 5, -1, 4], 1), ([], 0)],  # -1 was never admitted
 )
 def test_who_was_overtaken(admitted: list[int], overtaken: int) -> None:
-    column = np.array(admitted, dtype=np.int64)
-    requests = RequestRecords(column, column, column, np.zeros(len(column), dtype=np.bool_))
-    empty = IterationRecords(*([np.array([])] * len(IterationRecords.__slots__)))
-    assert (
-        overtaken_requests(Records(workload([1] * len(admitted), [1] * len(admitted)), requests, empty, {}))
-        == overtaken
-    )
+    log = Log(len(admitted))
+    log.admitted_iteration = admitted
+    assert overtaken_requests(log.records(workload([1] * len(admitted), [1] * len(admitted)))) == overtaken

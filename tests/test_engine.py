@@ -139,8 +139,8 @@ def requests(draw: st.DrawFn, gaps_s: st.SearchStrategy[float], most: int = 40) 
 
 def check(rows: list[Row], system: dict[str, Any]) -> Records:
     fast = serve(rows, **system)
-    jobs, iterations = serve_plainly(rows, **system)
-    assert_same_as_reference(fast, jobs, iterations)
+    jobs, *facts = serve_plainly(rows, **system)
+    assert_same_as_reference(fast, jobs, *facts)
     assert_same_gaps_as_reference(fast, jobs)
     assert_identical(fast, serve(rows, **system, fast_forward=False))
     return fast
@@ -176,7 +176,7 @@ def test_arrivals_at_ends_of_roofline_iterations(
 ) -> None:
     """Extra requests arrive exactly at an end, no round number, of the run so far, and leave that end as it is."""
     for number, (prompt, output, more) in extra:
-        _, iterations = serve_plainly(rows, **system)
+        _, iterations, _ = serve_plainly(rows, **system)
         later = [iteration.end_s for iteration in iterations if iteration.end_s >= rows[-1][0]]
         if later:
             rows = [*rows, (later[number % len(later)], prompt, output, prompt + output + more)]
@@ -365,8 +365,8 @@ def memory_of(reserve: str) -> dict[str, Any]:
 def check_chat(workload_spec: dict[str, Any], seed: int, kv_tokens: int | None = None, **system: Any) -> Records:
     whole = scenario(system, kv_tokens, workload=workload_spec, seed=seed)
     records = run(whole, "a")
-    jobs, iterations = serve_plainly(whole.workload.draw(Streams(seed)), kv_tokens, seed, **system)
-    assert_same_as_reference(records, jobs, iterations)
+    jobs, *facts = serve_plainly(whole.workload.draw(Streams(seed)), kv_tokens, seed, **system)
+    assert_same_as_reference(records, jobs, *facts)
     assert_same_gaps_as_reference(records, jobs)
     assert_identical(records, run(whole, "a", fast_forward=False))
     return records
@@ -685,7 +685,7 @@ def test_time_of_a_mixed_iteration(prompt: int, flop: int, traffic: int) -> None
 def test_reference_engine_by_hand() -> None:
     """The oracle itself on the lecture's chart: its times are the chart's, by whole seconds."""
     for kind, last in (("continuous", [5, 2, 9, 4, 9, 8]), ("request_level", [5, 2, 14, 7, 10, 17])):
-        jobs, _ = serve_plainly(workload(CHART), engine=kind, max_batch_size=3, memory=UNLIMITED, cost=STEP)
+        jobs, *_ = serve_plainly(workload(CHART), engine=kind, max_batch_size=3, memory=UNLIMITED, cost=STEP)
         assert [job.token_s[-1] for job in jobs] == [end + 1 for end in last]
         assert all(len(job.token_s) == job.output_tokens for job in jobs)
         assert all(b > a for job in jobs for a, b in pairwise(job.token_s))

@@ -77,13 +77,32 @@ def test_the_untouched_records_pass(records: Records) -> None:
         (requests(first_token_iteration={2: 1}), r"1 requests emitted other than their output: \[4\] for \[3\]"),
         # r1 and r2 both want a token of iteration 3, which decodes one sequence.
         (iterations(decode_sequences={3: 1}), r"iterations \[3\] decode \[1\] sequences but \[2\] want a token"),
+        # 21 tokens held where there are 20; 4 stored where 3 are held.
+        (iterations(kv_reserved_tokens={2: 21}), r"21 tokens of KV memory are held of 20"),
+        (iterations(kv_reserved_tokens={4: 3}), r"iterations \[4\] store more tokens of KV than they hold"),
+        # Prompts of 6 tokens, of which 7 are computed.
+        (iterations(prefill_tokens={3: 1}), r"7 prompt tokens were computed for prompts of 6 and 0 more"),
         # r1 came at 0 and is admitted in iteration 3, after r2.
         (requests(admitted_iteration={1: 3}), r"1 requests were admitted before one that had arrived earlier"),
     ],
 )
 def test_doctored_records(records: Records, doctor: Callable[[Records], Records], message: str) -> None:
     with pytest.raises(IntegrityError, match=message):
-        check_integrity(doctor(records), EMPTY, in_order=True)
+        check_integrity(doctor(records), Reservation().manager(20), in_order=True)
+
+
+def test_preempted_and_not_computed_again() -> None:
+    # r1 is preempted with 4 tokens of KV and 3 emitted, and computes 5 again; see test_preemption.py.
+    paged = {"kind": "paged", "block_tokens": 1, "watermark": 0.0}
+    records = serve([(0.0, 2, 4), (0.0, 2, 4)], 8, engine="continuous", memory=paged)
+    assert records.iterations.prefill_tokens.tolist() == [4, 0, 0, 0, 5]
+    check_integrity(records, EMPTY, in_order=True)
+    with pytest.raises(IntegrityError, match="8 prompt tokens were computed for prompts of 4 and 5 more"):
+        check_integrity(iterations(prefill_tokens={4: 4})(records), EMPTY, in_order=True)
+    # Had it come back in iteration 2, it would have decoded in iteration 3 as well.
+    early = replace(records, resumptions=replace(records.resumptions, iteration=np.array([2])))
+    with pytest.raises(IntegrityError, match=r"1 requests emitted other than their output: \[5\] for \[4\]"):
+        check_integrity(early, EMPTY, in_order=True)
 
 
 def test_order_of_admission_is_only_asked_of_first_come_first_served(records: Records) -> None:
@@ -91,9 +110,9 @@ def test_order_of_admission_is_only_asked_of_first_come_first_served(records: Re
 
 
 def test_memory_still_held(records: Records) -> None:
-    memory = Reservation().manager(10)
+    memory = Reservation().manager(20)
     check_integrity(records, memory, in_order=True)
-    memory.try_admit(Request(0, 0.0, 3, 4, 7))
+    memory.try_admit(Request(0, 0.0, 3, 4, 7), 3)
     with pytest.raises(IntegrityError, match="7 tokens of KV memory are still held"):
         check_integrity(records, memory, in_order=True)
 

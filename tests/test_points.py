@@ -112,6 +112,27 @@ def test_paths_are_set_in_the_order_given() -> None:
             "request",
             "systems.orca.memory.reserve: 'request' reserves each request's own limit: give workload.max_output_tokens",
         ),
+        ("systems.static.memory", "paged", "systems.static.memory: request_level keeps finished seats running"),
+        (
+            "systems.orca.memory",
+            {"kind": "paged", "block_tokens": 1_000_000},
+            "systems.orca.memory.block_tokens: 1000000 are more than the KV memory of 426784 tokens",
+        ),
+        (
+            "systems.orca.memory",
+            {"kind": "paged", "watermark": 1},
+            "systems.orca.memory.watermark: must be at least 0 and less than 1; got 1",
+        ),
+        (
+            "systems.orca.preemption",
+            {"kind": "swap", "link_bytes_per_s": 5e9},
+            "systems.orca.preemption.host_bytes: is missing",
+        ),
+        (
+            "systems.orca.preemption",
+            {"kind": "swap", "host_bytes": 5e9, "link_bytes_per_s": 5e9},
+            "systems.orca.preemption: reservation memory never runs out, so nothing is swapped: use memory paged",
+        ),
     ],
 )
 def test_refused(path: str, value: Any, message: str) -> None:
@@ -152,3 +173,9 @@ def test_grid(sweep: dict[str, list[Any]], points: list[dict[str, Any]]) -> None
     found = grid(scenario(sweep=sweep), "orca")
     assert found == points
     assert [list(point) for point in found] == [list(point) for point in points]
+
+
+def test_a_host_without_room_for_a_token_is_refused() -> None:
+    paged = scenario(systems={"x": {"engine": "continuous", "memory": "paged"}})
+    with pytest.raises(ScenarioError, match="131071 bytes hold no token of 131072 bytes"):
+        at_point(paged, {"systems.x.preemption": {"kind": "swap", "host_bytes": 131_071, "link_bytes_per_s": 5e9}})

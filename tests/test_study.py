@@ -50,7 +50,25 @@ def test_requests_are_kept_of_the_first_replication_all_or_none() -> None:
     everything = study(replications=2, output={"requests": True, "iterations": "first"})
     assert everything["requests"].groupby(["system", "replication"]).size().tolist() == [60] * 4
     assert everything["iterations"]["replication"].unique().tolist() == [0]
-    assert {"requests", "iterations"}.isdisjoint(study(output={"requests": False}))
+    assert {"requests", "iterations", "preemptions"}.isdisjoint(study(output={"requests": False}))
+
+
+def test_preemptions_are_written_on_request() -> None:
+    systems = {
+        "tight": {"engine": "continuous", "memory": {"kind": "paged", "watermark": 0.0}},
+        "ample": {"engine": "continuous", "memory": "unlimited"},
+    }
+    tables = study(systems=systems, hardware={"kv_bytes": 131_072.0 * 6_000}, output={"preemptions": "first"})
+    table = tables["preemptions"]
+    assert list(table) == ["system", "replication", "request_id", "iteration", "time_s", "kind", "tokens", "cost_s"]
+    assert set(table["system"]) == {"tight"}
+    runs = tables["runs"].query("replication == 0").set_index("system")
+    assert runs.loc["tight", "preemptions"] == len(table) > 0
+    assert runs.loc["ample", "preemptions"] == 0
+    requests = tables["requests"].query("system == 'tight'")
+    assert requests["preemptions"].sum() == len(table)
+    untroubled = study(systems={"ample": systems["ample"]}, output={"preemptions": True})["preemptions"]
+    assert untroubled.empty
 
 
 def test_a_search_finds_what_its_runs_show() -> None:

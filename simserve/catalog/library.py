@@ -1,4 +1,4 @@
-"""The models and GPUs that ship with simserve, by name; a scenario may also spell one out as a mapping."""
+"""The models, GPUs and presets that ship with simserve, by name; a scenario may also spell one out as a mapping."""
 
 from importlib.resources import files
 from typing import Annotated, Any, TypeVar
@@ -8,9 +8,10 @@ from pydantic import BeforeValidator
 from simserve import strict_yaml
 from simserve.catalog.gpu import GPU
 from simserve.catalog.model import Model
+from simserve.catalog.preset import Preset
 from simserve.spec import nearest
 
-Entry = TypeVar("Entry", Model, GPU)
+Entry = TypeVar("Entry", Model, GPU, Preset)
 
 
 def _shelf(folder: str, kind: type[Entry]) -> dict[str, Entry]:
@@ -21,6 +22,7 @@ def _shelf(folder: str, kind: type[Entry]) -> dict[str, Entry]:
 
 MODEL_BY_NAME: dict[str, Model] = _shelf("models", Model)
 GPU_BY_NAME: dict[str, GPU] = _shelf("gpus", GPU)
+PRESET_BY_NAME: dict[str, Preset] = _shelf("presets", Preset)
 
 
 def _by_name(value: Any, shelf: dict[str, Any], what: str) -> Any:

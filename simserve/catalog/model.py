@@ -1,17 +1,17 @@
 """A decoder-only Transformer, by its architecture; every count below follows from it."""
 
 from functools import cached_property
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from simserve.spec import Count, Spec
+from simserve.spec import Count, Spec, Whole
 
 
 class Model(Spec):
-    """A Llama-style dense decoder: grouped-query attention, SwiGLU MLP, RMSNorm, rotary positions.
+    """A dense decoder, by default as Llama is: grouped-query attention, SwiGLU MLP, RMSNorm, rotary positions.
 
-    One multiply-add is two FLOP. Norms, rotary embedding, softmax and activation are left out: under 1 % of the FLOP.
+    One multiply-add is two FLOP. Norms, biases, positions, softmax and activation are left out: under 1 % of the FLOP.
     """
 
     name: str
@@ -24,10 +24,16 @@ class Model(Spec):
     head_dim: Count
     ffn: Count
     """Width of the MLP between its gate/up and down projections."""
+    gated_mlp: bool = True
+    """Whether the MLP has three matrices, as in SwiGLU; else it has two, up and down."""
     vocab: Count
     tied_embeddings: bool = False
     """Whether the LM head is the embedding table itself."""
+    learned_positions: Annotated[int, Whole, Field(ge=0)] = 0
+    """Rows of a table of learned positions; none with rotary ones."""
     qkv_bias: bool = False
+    biases: bool = False
+    """Whether all linear layers have biases, and the norms too (LayerNorm)."""
     bytes_per_value: Count = 2
     """Bytes of one weight and of one KV value: 2 for bfloat16."""
 
@@ -39,9 +45,19 @@ class Model(Spec):
 
     @cached_property
     def linear_parameters(self) -> int:
-        """Weights of the linear layers inside the Transformer blocks: QKV, output, gate, up and down projections."""
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        return self.layers * (self.hidden * (q + 2 * kv) + q * self.hidden + 3 * self.hidden * self.ffn)
+        """Weights of the linear layers inside the Transformer blocks: QKV and output projections, MLP."""
+        mlp = (3 if self.gated_mlp else 2) * self.hidden * self.ffn
+        return self.layers * (self.hidden * self._qkv_width + self.heads * self.head_dim * self.hidden + mlp)
+
+    @property
+    def _qkv_width(self) -> int:
+        return (self.heads + 2 * self.kv_heads) * self.head_dim
+
+    @property
+    def _bias_parameters(self) -> int:
+        """Biases of the linear layers, one for each value that comes out."""
+        mlp = self.ffn * (2 if self.gated_mlp else 1) + self.hidden
+        return self.layers * (self._qkv_width * (self.qkv_bias or self.biases) + (self.hidden + mlp) * self.biases)
 
     @cached_property
     def embedding_parameters(self) -> int:
@@ -50,11 +66,10 @@ class Model(Spec):
 
     @cached_property
     def parameters(self) -> int:
-        """All weights: linear layers, embedding, LM head unless tied, norms, and biases where there are any."""
-        norms = (2 * self.layers + 1) * self.hidden
-        biases = self.layers * (self.heads + 2 * self.kv_heads) * self.head_dim if self.qkv_bias else 0
-        tables = self.embedding_parameters * (1 if self.tied_embeddings else 2)
-        return self.linear_parameters + tables + norms + biases
+        """All weights: linear layers, embedding, LM head unless tied, positions, norms, and biases if there are any."""
+        norms = (2 * self.layers + 1) * self.hidden * (2 if self.biases else 1)
+        tables = self.embedding_parameters * (1 if self.tied_embeddings else 2) + self.learned_positions * self.hidden
+        return self.linear_parameters + tables + norms + self._bias_parameters
 
     @cached_property
     def weight_bytes(self) -> int:

@@ -1,7 +1,11 @@
 """What every engine does: take in arrivals, admit from the head of the queue, run the group, let the finished leave.
 
-One iteration costs O(admitted + finished), not O(batch): sequences that decode advance in lock-step, so the group is
-its size, its total context, and a calendar of who leaves at which count of decoding iterations.
+One iteration costs O(admitted + finished), not O(batch): see `Group`.
+
+**Preemption**: before every iteration each member of the group must have room for its next token. While that is not so,
+the latest arrival among the running gives its memory up and waits in front of the queue, among others like it by
+arrival; and then nobody is admitted in this iteration. Nobody is admitted before those who were preempted, whatever
+the order of the queue.
 
 **Fast-forward**: between two moments that can change the group (a departure, an arrival or a new head of the queue that
 could be admitted, a memory shortage) the iterations are a known series. They are computed at once and become one SimPy
@@ -12,7 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Generator, Sequence
-from heapq import heappop
+from heapq import heappop, heappush
 from itertools import accumulate
 from typing import Any
 
@@ -24,7 +28,8 @@ from simserve.batch import Batch, Piece
 from simserve.cost import CostModel
 from simserve.engine.arrivals import Arrivals
 from simserve.engine.clock import Clock
-from simserve.memory import Memory
+from simserve.engine.group import Group
+from simserve.memory import HostMemory, Memory
 from simserve.records import Log
 from simserve.request import Request
 from simserve.scheduling import PrefillPlacement, WaitingQueue
@@ -46,6 +51,7 @@ class Engine(ABC):
         log: Log,
         cost: CostModel,
         memory: Memory,
+        host: HostMemory,
         queue: WaitingQueue,
         placement: PrefillPlacement,
         max_batch_size: int,
@@ -56,6 +62,7 @@ class Engine(ABC):
         self._log = log
         self._cost = cost
         self._memory = memory
+        self._host = host
         self._queue = queue
         self._prompt_budget = placement.prompt_budget
         self._decodes_pause = placement.pauses_decodes
@@ -64,23 +71,23 @@ class Engine(ABC):
         self._now_s = 0.0
         self._running = 0
         """Seats taken: the decoding group, and a request whose prompt is unfinished."""
-        self._decoding = 0
-        self._context_tokens = 0
-        """KV tokens of the decoding group."""
-        self._unfinished: tuple[Request, int] | None = None
-        """A request whose prompt is computed in part, and how much of it."""
-        self._decodes_done = 0
-        """How many iterations have decoded: the group's own clock, which stands still while it pauses."""
-        self._calendar: list[tuple[int, int, Request]] = []
-        """A heap of (leaves, joined, request): decodes done when each member of the group leaves, and when it came."""
+        self._group = Group()
+        self._unfinished: Piece | None = None
+        """A request whose prompt is computed in part: the tokens that are left of it, and those that are computed."""
+        self._preempted: list[Request] = []
+        """A heap by arrival of those who wait to come back."""
+        self._emitted: dict[int, int] = {}
+        """Tokens that each preempted request had emitted, by request id: with its prompt, what it has to compute."""
+        self._stall_s = 0.0
+        """How long the next iteration waits for transfers between GPU and host."""
 
     @abstractmethod
     def _doors_open(self) -> bool:
         """Whether waiting requests may be admitted now."""
 
     @abstractmethod
-    def _enter_departures(self, joined: list[Request], decodes_done: int) -> None:
-        """Enter in the calendar at which count of decoding iterations each new member of the group leaves."""
+    def _leave_together_after(self, joining: list[Request]) -> int | None:
+        """Return after how many tokens those leave who join the group together; None for each after its own last."""
 
     @abstractmethod
     def _finish_iteration(self, request: Request) -> int:
@@ -91,18 +98,25 @@ class Engine(ABC):
         while True:
             if self._arrivals.next_s <= self._now_s:
                 self._take_in()
-            pieces = self._compose()
+            preempted = not self._memory.can_grow()
+            if preempted:
+                self._preempt_until_all_can_grow()
+            pieces = self._compose(may_admit=not preempted)
             if pieces:
                 next_s = self._prefill(pieces)
-            elif self._decoding:
-                next_s = self._decode()
-            elif self._arrivals.next_s < math.inf:
-                next_s = self._arrivals.next_s
+            elif self._group.size:
+                next_s = self._decode(1 if preempted else self._longest_stretch)
             else:
-                return
+                next_s = self._next_event_s()
+                if next_s == math.inf:
+                    return
             yield self._clock.at(next_s)
             self._now_s = next_s
             self._retire()
+
+    def _next_event_s(self) -> float:
+        """Return when something happens without an iteration: an arrival, or a transfer that ends."""
+        return min(self._arrivals.next_s, self._host.next_ready_s(self._now_s))
 
     def _take_in(self) -> None:
         """Let what has arrived join the queue; a request that can never be admitted is turned away at once."""
@@ -112,96 +126,177 @@ class Engine(ABC):
             else:
                 self._queue.push(request)
 
-    def _compose(self) -> list[Piece]:
+    def _preempt_until_all_can_grow(self) -> None:
+        """Preempt the latest arrival among the running, until those who stay have room for their next tokens."""
+        while not self._memory.can_grow():
+            latest_id = self._group.latest_id()
+            if self._unfinished and self._unfinished[0].id > latest_id:
+                (request, _, stored), self._unfinished = self._unfinished, None
+                self._preempt(request, stored, decoding=False)
+            else:
+                request, emitted = self._group.drop(latest_id)
+                self._emitted[request.id] = emitted
+                self._preempt(request, request.prompt_tokens + emitted - 1, decoding=True)
+
+    def _preempt(self, request: Request, stored: int, decoding: bool) -> None:
+        """Take its memory from a request that has `stored` tokens of KV, and let it wait to come back."""
+        self._running -= 1
+        self._memory.free(request)
+        heappush(self._preempted, request)
+        if swapped := self._host.try_store(request.id, stored, self._now_s):
+            cost_s = 2 * self._host.transfer_s(stored)
+            self._stall_s += self._host.stall_s(stored)
+        else:
+            cost_s = self._cost.iteration_s(Batch(((request, stored, 0),), 0, 0, 0))
+        self._log.refused.add(request.id)
+        self._log.preempt(request, swapped, decoding, stored, cost_s)
+
+    def _compose(self, may_admit: bool) -> list[Piece]:
         """Return the pieces of prompts that the next iteration computes, as far as its budget lasts.
 
-        An unfinished prompt goes on first; then newcomers are admitted.
+        An unfinished prompt goes on first; then who was preempted comes back, and then newcomers are admitted.
         """
         pieces: list[Piece] = []
-        may_admit = self._queue and self._running < self._max_batch_size and self._doors_open()
+        may_admit = bool(
+            may_admit
+            and (self._queue or self._preempted)
+            and self._running < self._max_batch_size
+            and self._doors_open()
+        )
         if may_admit or self._unfinished:
-            limit = self._prompt_budget(self._decoding)
+            limit = self._prompt_budget(self._group.size)
             budget = math.inf if limit is None else limit
             if self._unfinished and budget > 0:
-                (request, past), self._unfinished = self._unfinished, None
-                budget = self._cut_piece(pieces, request, past, budget)
-            if may_admit:
+                piece, self._unfinished = self._unfinished, None
+                budget = self._cut_piece(pieces, piece, budget)
+            if may_admit and self._preempted:
+                budget = self._readmit(pieces, budget)
+            if may_admit and not self._preempted:
                 self._admit(pieces, budget)
         return pieces
+
+    def _readmit(self, pieces: list[Piece], budget: float) -> float:
+        """Let those come back who were preempted, until budget, seats or memory run out; return what is left.
+
+        What is left of a prompt to compute is all of it with what was emitted, but for the KV that comes from the host.
+        For a request that was decoding and comes from there this is one token.
+        """
+        line, host, now_s = self._preempted, self._host, self._now_s
+        while budget > 0 and line and self._running < self._max_batch_size:
+            request = line[0]
+            tokens = request.prompt_tokens + self._emitted.get(request.id, 0)
+            if host.is_away(request.id, now_s) or not self._memory.try_admit(request, tokens):
+                break
+            heappop(line)
+            past = host.take_back(request.id)
+            self._stall_s += host.stall_s(past)
+            self._log.readmit(request)
+            budget = self._cut_piece(pieces, (request, tokens - past, past), budget)
+            self._running += 1
+        return budget
 
     def _admit(self, pieces: list[Piece], budget: float) -> None:
         """Admit from the head of the queue until budget, seats or memory run out, and add the newcomers' pieces.
 
         A head that does not fit into memory is skipped only where the order says so.
         """
-        queue, running = self._queue, self._running
-        try_admit, now_s = self._memory.try_admit, self._now_s
+        queue, log, running, now_s = self._queue, self._log, self._running, self._now_s
+        try_admit = self._memory.try_admit
         passed: list[Request] = []
         while budget > 0 and queue and running < self._max_batch_size:
-            if try_admit(queue.head(now_s)):
-                budget = self._cut_piece(pieces, queue.pop(), 0, budget)
+            request = queue.head(now_s)
+            if try_admit(request, request.prompt_tokens):
+                queue.pop()
+                log.admitted_iteration[request.id] = log.iteration
+                budget = self._cut_piece(pieces, (request, request.prompt_tokens, 0), budget)
                 running += 1
-            elif len(passed) < queue.skip_ahead:
-                passed.append(queue.pop())
-            else:
+                continue
+            log.refused.add(request.id)
+            if len(passed) == queue.skip_ahead:
                 break
+            passed.append(queue.pop())
         for request in reversed(passed):
             queue.put_back(request)
         self._running = running
 
-    def _cut_piece(self, pieces: list[Piece], request: Request, past: int, budget: float) -> float:
+    def _cut_piece(self, pieces: list[Piece], piece: Piece, budget: float) -> float:
         """Take as much of a prompt as the budget allows, and return what is left of the budget.
 
         What is cut short uses the budget up, so there is at most one unfinished prompt.
         """
-        new = request.prompt_tokens - past
+        request, new, past = piece
         if new > budget:
-            new = int(budget)
-            self._unfinished = (request, past + new)
-        pieces.append((request, new, past))
+            part = int(budget)
+            self._unfinished = (request, new - part, past + part)
+            piece, new = (request, part, past), part
+        pieces.append(piece)
         return budget - new
 
     def _prefill(self, pieces: list[Piece]) -> float:
         """Run one iteration with pieces of prompts, and a token for everyone in the group unless it pauses."""
-        log, iteration = self._log, self._log.iteration
-        decoding = 0 if self._decodes_pause else self._decoding
-        joined: list[Request] = []
-        new_tokens = joined_tokens = 0
-        for request, new, past in pieces:
+        group, memory = self._group, self._memory
+        decoding = 0 if self._decodes_pause and self._has_prompt(pieces) else group.size
+        ended: list[Request] = []
+        new_tokens = 0
+        for request, new, _ in pieces:
             new_tokens += new
-            if not past:
-                log.admitted_iteration[request.id] = iteration
-            if new + past == request.prompt_tokens:
-                log.first_token_iteration[request.id] = iteration
-                joined_tokens += new + past
-                joined.append(request)
-        batch = Batch(pieces, len(joined), decoding, self._context_tokens if decoding else 0)
-        end_s = self._now_s + self._cost.iteration_s(batch)
-
+            ended.append(request)
+        if self._unfinished:
+            ended.pop()
+        batch = Batch(pieces, len(ended), decoding, group.context_tokens if decoding else 0)
+        end_s = self._now_s + self._stall_s + self._cost.iteration_s(batch)
+        self._stall_s = 0.0
+        held: Sequence[float]
         if decoding:
-            self._decodes_done += 1
-        self._decoding += len(joined)
-        self._context_tokens += joined_tokens + decoding
-        self._enter_departures(joined, self._decodes_done)
-        stored, reserved = self._context_tokens + self._unfinished_tokens(), self._memory.reserved_tokens
-        log.stretch(self._now_s, (end_s,), new_tokens, decoding, self._running, reserved, stored)
+            held = memory.grow(1)
+            group.decode(1)
+        else:
+            held = (memory.reserved_tokens,)
+        self._join(ended)
+        stored = group.context_tokens + self._unfinished_tokens()
+        self._log.stretch(self._now_s, (end_s,), new_tokens, decoding, self._running, held, stored)
         return end_s
+
+    def _has_prompt(self, pieces: list[Piece]) -> bool:
+        """Return whether any of the pieces is more than the next token of a request that comes back with its KV.
+
+        That one is a decode in all but name, and no reason for others to pause.
+        """
+        emitted = self._emitted
+        return any(
+            request.id not in emitted or past < request.prompt_tokens + emitted[request.id] - 1
+            for request, _, past in pieces
+        )
+
+    def _join(self, ended: list[Request]) -> None:
+        """Let those join the group whose prompts end in this iteration, with a token each."""
+        log, emitted_before, together = self._log, self._emitted, self._leave_together_after(ended)
+        for request in ended:
+            emitted = 1
+            if request.id in emitted_before:
+                emitted += emitted_before[request.id]
+                log.resume(request)
+            else:
+                log.first_token_iteration[request.id] = log.iteration
+            self._memory.join(request)
+            self._group.join(request, emitted, together or request.output_tokens)
 
     def _unfinished_tokens(self) -> int:
         """Return the KV tokens of the prompt that is computed in part."""
-        return self._unfinished[1] if self._unfinished else 0
+        return self._unfinished[2] if self._unfinished else 0
 
-    def _decode(self) -> float:
-        """Decode until someone leaves or may come in; return the end of the last iteration."""
-        sequences, context = self._decoding, self._context_tokens
-        steps = min(self._calendar[0][0] - self._decodes_done, self._longest_stretch)
-        ends_s = self._ends_s(steps, self._undisturbed_until_s())
-        steps = self._memory.grow(sequences, len(ends_s))
+    def _decode(self, longest: int) -> float:
+        """Decode until someone leaves or may come in, or memory runs out; return the end of the last iteration."""
+        group = self._group
+        start_s = self._now_s + self._stall_s
+        self._stall_s = 0.0
+        ends_s = self._ends_s(start_s, min(group.undisturbed_steps, longest), self._undisturbed_until_s())
+        held = self._memory.grow(len(ends_s))
+        steps = len(held)
         ends_s = ends_s[:steps]
-        self._context_tokens += steps * sequences
-        self._decodes_done += steps
-        stored, reserved = context + sequences + self._unfinished_tokens(), self._memory.reserved_tokens
-        self._log.stretch(self._now_s, ends_s, 0, sequences, self._running, reserved, stored)
+        stored = group.context_tokens + group.size + self._unfinished_tokens()
+        self._log.stretch(self._now_s, ends_s, 0, group.size, self._running, held, stored)
+        group.decode(steps)
         return float(ends_s[-1])
 
     def _undisturbed_until_s(self) -> float:
@@ -209,39 +304,38 @@ class Engine(ABC):
 
         That is for ever with all seats taken, the doors shut, no budget for prompts, or a head of the queue that does
         not fit, if newcomers wait behind it; otherwise until the next arrival, or until time alone brings another head.
+        Behind the preempted all wait, until the KV of one may be back.
         """
         if self._running >= self._max_batch_size or not self._doors_open():
             return math.inf
-        if (budget := self._prompt_budget(self._decoding)) is not None and budget <= 0:
+        if (budget := self._prompt_budget(self._group.size)) is not None and budget <= 0:
             return math.inf
+        if self._preempted:
+            return self._host.next_ready_s(self._now_s)
         if not self._queue:
             return self._arrivals.next_s
         if not self._queue.newcomers_may_pass:
             return math.inf
         return min(self._arrivals.next_s, self._queue.head_changes_s())
 
-    def _ends_s(self, steps: int, until_s: float) -> Sequence[float] | NDArray[np.float64]:
+    def _ends_s(self, start_s: float, steps: int, until_s: float) -> Sequence[float] | NDArray[np.float64]:
         """Return the ends of up to `steps` decoding iterations; the last is the first at or after `until_s`."""
-        now_s, sequences, context = self._now_s, self._decoding, self._context_tokens
+        sequences, context = self._group.size, self._group.context_tokens
         if steps > 1 and until_s < math.inf:
             (first_s,) = self._cost.decode_s(sequences, context, 1)
-            steps = min(steps, int((until_s - now_s) / first_s) + 2)  # iterations only get longer
+            steps = min(steps, int((until_s - start_s) / first_s) + 2)  # iterations only get longer
         durations_s = self._cost.decode_s(sequences, context, steps)
         ends_s: Sequence[float] | NDArray[np.float64]
         if isinstance(durations_s, np.ndarray):
-            durations_s[0] += now_s
+            durations_s[0] += start_s
             ends_s = np.add.accumulate(durations_s)
         else:
-            ends_s = list(accumulate(durations_s, initial=now_s))[1:]
+            ends_s = list(accumulate(durations_s, initial=start_s))[1:]
         return ends_s if ends_s[-1] < until_s else ends_s[: bisect_left(ends_s, until_s) + 1]
 
     def _retire(self) -> None:
         """Let those leave whose last iteration has run."""
-        log, calendar, done = self._log, self._calendar, self._decodes_done
-        while calendar and calendar[0][0] <= done:
-            leaves, joined, request = heappop(calendar)
-            log.finish_iteration[request.id] = self._finish_iteration(request)
-            self._context_tokens -= request.prompt_tokens + leaves - joined
-            self._decoding -= 1
+        for request in self._group.leave():
+            self._log.finish_iteration[request.id] = self._finish_iteration(request)
             self._running -= 1
             self._memory.free(request)

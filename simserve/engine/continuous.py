@@ -5,8 +5,6 @@ admitted as long as seats and memory last, prompts and decodes share the iterati
 last token.
 """
 
-from heapq import heappush
-
 from simserve.engine.base import Engine
 from simserve.request import Request
 
@@ -17,9 +15,8 @@ class ContinuousEngine(Engine):
     def _doors_open(self) -> bool:
         return True
 
-    def _enter_departures(self, joined: list[Request], decodes_done: int) -> None:
-        for request in joined:
-            heappush(self._calendar, (decodes_done + request.output_tokens - 1, decodes_done, request))
+    def _leave_together_after(self, joining: list[Request]) -> int | None:
+        return None
 
     def _finish_iteration(self, request: Request) -> int:
         return self._log.iteration - 1

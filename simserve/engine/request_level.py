@@ -15,9 +15,8 @@ class RequestLevelEngine(Engine):
     def _doors_open(self) -> bool:
         return self._running == 0
 
-    def _enter_departures(self, joined: list[Request], decodes_done: int) -> None:
-        leaves = decodes_done + max(request.output_tokens for request in joined) - 1
-        self._calendar = sorted((leaves, decodes_done, request) for request in joined)
+    def _leave_together_after(self, joining: list[Request]) -> int | None:
+        return max(request.output_tokens for request in joining)
 
     def _finish_iteration(self, request: Request) -> int:
         return self._log.first_token_iteration[request.id] + request.output_tokens - 1

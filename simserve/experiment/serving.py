@@ -19,4 +19,6 @@ def run(scenario: ServingScenario, task: Task) -> RunResult:
         tables["requests"] = metrics.request_table(records, scenario.slo)
     if is_wanted(output.iterations, task):
         tables["iterations"] = metrics.iteration_table(records)
+    if is_wanted(output.preemptions, task):
+        tables["preemptions"] = metrics.preemption_table(records)
     return RunResult(task, measures, digest(np.stack((records.first_token_s, records.finish_s))), tables)

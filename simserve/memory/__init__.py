@@ -1,4 +1,4 @@
-"""The KV memory of the GPU, behind three questions: `try_admit`, `grow`, `free`."""
+"""The KV memory of the GPU: `try_admit`, `join`, `grow`, `free`; and the host memory that preempted requests go to."""
 
 from typing import Annotated
 
@@ -6,13 +6,15 @@ from pydantic import Field
 
 from simserve.memory.base import Memory
 from simserve.memory.block_tables import BlockTables
+from simserve.memory.host import HostMemory, PreemptionSpec, Recompute, Swap
+from simserve.memory.paged import Paged
 from simserve.memory.prediction_cache import Clock, ClockCache
 from simserve.memory.prefix import BlockPrefix, PrefixCache, PrefixSpec, RadixPrefix
 from simserve.memory.reservation import Reservation
 from simserve.memory.unlimited import Unlimited
 from simserve.spec import BareName
 
-MemorySpec = Annotated[Annotated[Reservation | Unlimited, Field(discriminator="kind")], BareName]
+MemorySpec = Annotated[Annotated[Reservation | Paged | Unlimited, Field(discriminator="kind")], BareName]
 """The memory managers, told apart by `kind`. Each builds a `Memory` with `manager(capacity_tokens)`."""
 
 __all__ = [
@@ -20,11 +22,16 @@ __all__ = [
     "BlockTables",
     "Clock",
     "ClockCache",
+    "HostMemory",
     "Memory",
     "MemorySpec",
+    "Paged",
+    "PreemptionSpec",
     "PrefixCache",
     "PrefixSpec",
     "RadixPrefix",
+    "Recompute",
     "Reservation",
+    "Swap",
     "Unlimited",
 ]

@@ -1,5 +1,6 @@
 """The protocol of a memory manager. The engine decides who runs; the manager answers whether there is room."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from simserve.request import Request
@@ -9,19 +10,33 @@ class Memory(Protocol):
     """KV memory, in tokens."""
 
     @property
+    def capacity_tokens(self) -> float:
+        """Room for tokens; infinity for memory without limit."""
+
+    @property
     def reserved_tokens(self) -> float:
         """Tokens held by the running requests, written or not; NaN where what is written is what is held."""
 
     def why_never(self, request: Request) -> str | None:
-        """Return why the request could not be admitted even into an empty memory, or None if it could."""
+        """Return why the request could not be served even by an empty memory, or None if it could."""
 
-    def try_admit(self, request: Request) -> bool:
-        """Take room for the request if there is enough; otherwise change nothing."""
+    def try_admit(self, request: Request, tokens: int) -> bool:
+        """Take room for the request if there is enough; otherwise change nothing.
 
-    def grow(self, sequences: int, steps: int) -> int:
-        """Let each of `sequences` running requests write one more token, `steps` times over.
+        `tokens` are those whose KV is there when its prompt is computed: the prompt, and with it what the request had
+        generated before it was preempted.
+        """
 
-        Returns how many of the steps there is room for.
+    def join(self, request: Request) -> None:
+        """Count an admitted request, whose prompt is computed now, among those that decode."""
+
+    def can_grow(self) -> bool:
+        """Return whether every request that decodes has room for its next token."""
+
+    def grow(self, steps: int) -> Sequence[float]:
+        """Let every request that decodes write one more token, up to `steps` times over, as long as there is room.
+
+        Returns `reserved_tokens` after each step there was room for: at least one, where all `can_grow`.
         """
 
     def free(self, request: Request) -> None:

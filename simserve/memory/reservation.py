@@ -5,7 +5,7 @@ Orca (Yu et al., OSDI 2022, Algorithm 1) reserves a request's own `max_tokens`. 
 to a power of two, `oracle` knows the output. Nothing admitted ever runs out of memory, so nothing is ever preempted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -66,17 +66,24 @@ class ReservationMemory:
             return f"reserves {need} tokens, more than the whole KV memory of {self.capacity_tokens}"
         return None
 
-    def try_admit(self, request: Request) -> bool:
-        """Reserve the request's tokens if they fit."""
+    def try_admit(self, request: Request, tokens: int) -> bool:
+        """Reserve all that the request will need, if it fits."""
         reserved = self.reserved_tokens + self._reserved_by(request)
         if reserved > self.capacity_tokens:
             return False
         self.reserved_tokens = reserved
         return True
 
-    def grow(self, sequences: int, steps: int) -> int:
-        """Return all of the steps: room for them is reserved already."""
-        return steps
+    def join(self, request: Request) -> None:
+        """Nothing changes: room for its output is reserved already."""
+
+    def can_grow(self) -> bool:
+        """Return True: nothing admitted runs out of memory."""
+        return True
+
+    def grow(self, steps: int) -> Sequence[float]:
+        """Return the same reservation after each step."""
+        return (self.reserved_tokens,) * steps
 
     def free(self, request: Request) -> None:
         """Give the reservation back."""

@@ -1,16 +1,16 @@
 """Points: a scenario with some of its values replaced, as a sweep or a search asks for them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from simserve.memory import Reservation
+from simserve.memory import Paged, Reservation, Swap, Unlimited
 from simserve.scenario.errors import ScenarioError
 from simserve.scenario.messages import problems_of
 from simserve.scenario.paths import EVERY, PathError, set_path
-from simserve.scenario.serving import ServingScenario
+from simserve.scenario.serving import ContinuousSystem, ServingScenario, SystemSpec
 from simserve.scenario.study import Study
 from simserve.spec import nearest
 
@@ -56,21 +56,40 @@ def conflicts_of(scenario: Study) -> list[str]:
     """Return what the values of a scenario say against each other."""
     if not isinstance(scenario, ServingScenario):
         return []
-    problems = []
-    for name, system in scenario.systems.items():
-        if not isinstance(system.memory, Reservation):
-            continue
-        if system.engine == "request_level":
-            problems.append(
-                f"systems.{name}.memory: request_level keeps finished seats running, beyond what a reservation holds: "
-                f"use unlimited"
-            )
-        elif system.memory.reserve == "request" and scenario.workload.max_output_tokens is None:
-            problems.append(
-                f"systems.{name}.memory.reserve: 'request' reserves each request's own limit: "
-                f"give workload.max_output_tokens"
-            )
-    return problems
+    return [
+        f"systems.{name}.{problem}"
+        for name, system in scenario.systems.items()
+        for problem in (*_memory_conflicts(system, scenario), *_preemption_conflicts(system, scenario))
+    ]
+
+
+def _memory_conflicts(system: SystemSpec, scenario: ServingScenario) -> Iterator[str]:
+    """Yield what is wrong with a system's KV memory, from `memory` on."""
+    memory = system.memory
+    if isinstance(memory, Unlimited):
+        return
+    if system.engine == "request_level":
+        holds = "a reservation holds" if isinstance(memory, Reservation) else "pages are counted for"
+        yield f"memory: request_level keeps finished seats running, beyond what {holds}: use unlimited"
+    elif isinstance(memory, Paged):
+        capacity = scenario.hardware.kv_capacity_tokens(scenario.model)
+        if memory.block_tokens > capacity:
+            yield f"memory.block_tokens: {memory.block_tokens} are more than the KV memory of {capacity} tokens"
+    elif memory.reserve == "request" and scenario.workload.max_output_tokens is None:
+        yield "memory.reserve: 'request' reserves each request's own limit: give workload.max_output_tokens"
+
+
+def _preemption_conflicts(system: SystemSpec, scenario: ServingScenario) -> Iterator[str]:
+    """Yield what is wrong with how a system preempts, from `preemption` on."""
+    if not isinstance(system, ContinuousSystem) or not isinstance(system.preemption, Swap):
+        return
+    if not isinstance(system.memory, Paged):
+        yield f"preemption: {system.memory.kind} memory never runs out, so nothing is swapped: use memory paged"
+    if system.preemption.host_bytes < scenario.model.kv_bytes_per_token:
+        yield (
+            f"preemption.host_bytes: {system.preemption.host_bytes:g} bytes hold no token of "
+            f"{scenario.model.kv_bytes_per_token} bytes"
+        )
 
 
 def grid(scenario: Study, system: str) -> list[dict[str, Any]]:

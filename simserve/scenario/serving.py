@@ -4,14 +4,15 @@ The parts of a system are told apart by their own `kind` and live with what they
 memory managers in `memory`, and so on.
 """
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ModelWrapValidatorHandler, model_validator
 
 from simserve import diagnostics, metrics
-from simserve.catalog import Hardware, NamedModel
+from simserve.catalog import PRESET_BY_NAME, Hardware, NamedModel
 from simserve.cost import CostSpec, Roofline
-from simserve.memory import MemorySpec, Reservation, Unlimited
+from simserve.memory import MemorySpec, PreemptionSpec, Recompute, Reservation, Unlimited
+from simserve.scenario.errors import among
 from simserve.scenario.study import Choice, Promise, TrafficStudy
 from simserve.scheduling import FCFS, Chunked, Mixed, OrderSpec, PrefillSpec
 from simserve.spec import Count, Name, Positive, Spec
@@ -33,15 +34,35 @@ class SLO(Promise):
         return self
 
 
+def _known_preset(name: str) -> str:
+    if name not in PRESET_BY_NAME:
+        raise ValueError(f"unknown preset {name!r}{among(name, PRESET_BY_NAME, 'There are')}")
+    return name
+
+
 class ContinuousSystem(Spec):
     """Iteration-level scheduling (Orca): requests come and go at every iteration."""
 
     engine: Literal["continuous"] = "continuous"
+    preset: Annotated[str, AfterValidator(_known_preset)] | None = None
+    """A preset of the catalog, whose settings hold where none are given."""
     max_batch_size: Count = 256
     order: OrderSpec = FCFS()
     memory: MemorySpec = Reservation()
+    preemption: PreemptionSpec = Recompute()
     prefill: PrefillSpec = Mixed()
     cost: CostSpec = Roofline()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_preset(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        """Take what is not given from the preset; it stays not given, so that a sweep can put another preset there."""
+        name = given.get("preset") if isinstance(given, dict) else None
+        if not isinstance(name, str) or name not in PRESET_BY_NAME:
+            return validate(given)
+        system = validate(PRESET_BY_NAME[name].with_changes(given))
+        object.__setattr__(system, "__pydantic_fields_set__", set(given))
+        return system
 
     @model_validator(mode="after")
     def _decodes_fit_the_budget(self) -> Self:
@@ -63,7 +84,13 @@ class RequestLevelSystem(Spec):
     cost: CostSpec = Roofline()
 
 
-SystemSpec = Annotated[ContinuousSystem | RequestLevelSystem, Field(discriminator="engine")]
+def _with_engine(system: Any) -> Any:
+    """Presets are continuous systems: with one, the engine need not be given."""
+    return {"engine": "continuous", **system} if isinstance(system, dict) and "preset" in system else system
+
+
+_Engines = Annotated[ContinuousSystem | RequestLevelSystem, Field(discriminator="engine")]
+SystemSpec = Annotated[_Engines, BeforeValidator(_with_engine)]
 """The systems, told apart by `engine`."""
 
 
@@ -74,6 +101,8 @@ class Output(Spec):
     """requests.csv"""
     iterations: Choice = False
     """iterations.csv"""
+    preemptions: Choice = False
+    """preemptions.csv"""
 
 
 class ServingScenario(TrafficStudy):
@@ -85,7 +114,11 @@ class ServingScenario(TrafficStudy):
         *("ttft_p50_s", "ttft_p99_s", "itl_p99_s", "batch_mean"),
     )
     DRAWN: ClassVar = ("throughput_tok_per_s", "slo_attainment", "ttft_p50_s", "itl_p99_s")
-    TABLES: ClassVar = {"requests": metrics.REQUEST_COLUMNS, "iterations": metrics.ITERATION_COLUMNS}
+    TABLES: ClassVar = {
+        "requests": metrics.REQUEST_COLUMNS,
+        "iterations": metrics.ITERATION_COLUMNS,
+        "preemptions": metrics.PREEMPTION_COLUMNS,
+    }
     VARYING: ClassVar = ("model", "hardware", "workload", "slo", "systems")
 
     kind: Literal["serving"] = "serving"
