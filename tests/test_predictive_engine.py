@@ -232,6 +232,9 @@ def test_a_deadline_closes_the_vote_and_a_vote_at_the_deadline_counts() -> None:
     assert answers(records) == [2]
     assert records.ballots.asked.tolist() == [3]
     assert records.ballots.arrived.tolist() == [2]
+    again = vote([5.0], models, selection="majority", deadline_s=2.0)  # everything later: the workers sleep at first
+    assert again.ballots is not None
+    assert again.ballots.arrived.tolist() == [2]
     early = vote([0.0], models, selection="majority", deadline_s=1.9)
     assert early.ballots is not None
     assert answers(early) == [1.9]
