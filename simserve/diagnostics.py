@@ -8,7 +8,10 @@ from simserve.records import NOT_YET, Records
 from simserve.request import Request
 from simserve.workload import Workload
 
-COLUMNS = ("prefill_alone_s", "ideal_decode_throughput_tok_per_s", "overtaken_requests", "refused_requests")
+COLUMNS = (
+    *("prefill_alone_s", "ideal_decode_throughput_tok_per_s"),
+    *("overtaken_requests", "refused_requests", "prefix_hit_share"),
+)
 """The measures of diagnostics.csv."""
 
 
@@ -43,6 +46,13 @@ def overtaken_requests(records: Records) -> int:
     return int(np.count_nonzero(admitted > earliest_behind))
 
 
+def prefix_hit_share(records: Records) -> float:
+    """Return the share of all prompt tokens that were found in the prefix cache instead of being computed."""
+    cached = int(records.requests.cached_tokens.sum())
+    prompts = cached + int(records.iterations.prefill_tokens.sum())
+    return cached / prompts if prompts else np.nan
+
+
 def diagnostics(records: Records, cost: CostModel, seats: int) -> dict[str, float]:
     """Return the yardsticks of a run, in the order of diagnostics.csv."""
     return {
@@ -50,4 +60,5 @@ def diagnostics(records: Records, cost: CostModel, seats: int) -> dict[str, floa
         "ideal_decode_throughput_tok_per_s": ideal_decode_throughput_tok_per_s(records.workload, cost, seats),
         "overtaken_requests": overtaken_requests(records),
         "refused_requests": int(records.requests.refused.sum()),
+        "prefix_hit_share": prefix_hit_share(records),
     }

@@ -82,10 +82,11 @@ def _check_tokens(records: Records) -> None:
     )
     computed = int(iterations.prefill_tokens.sum())
     prompts = int(workload.prompt_tokens[requests.first_token_iteration != NOT_YET].sum())
-    again = _tokens_computed_again(records.preemptions)
+    again, cached = _tokens_computed_again(records.preemptions), int(requests.cached_tokens.sum())
     require(
-        computed == prompts + again,
-        f"{computed} prompt tokens were computed for prompts of {prompts} and {again} more after preemptions",
+        computed == prompts + again - cached,
+        f"{computed} prompt tokens were computed for prompts of {prompts} and {again} more after preemptions, "
+        f"of which {cached} were cached",
     )
 
 

@@ -17,7 +17,8 @@ Flags = NDArray[np.bool_]
 NOT_YET = -1
 """The batch number of a query that no worker has taken up."""
 
-_row = Struct("dd5q")
+_packed = Struct("dd5q").pack
+"""A batch as bytes: memory for millions of them."""
 
 
 class QueryLog:
@@ -47,7 +48,7 @@ class QueryLog:
         number, batch_of = self.batches, self.batch_of
         for query in queries:
             batch_of[query] = number
-        self._rows += _row.pack(start_s, service_s, len(queries), run_size, limit, replica, situation)
+        self._rows += _packed(start_s, service_s, len(queries), run_size, limit, replica, situation)
         self.batches = number + 1
 
     def records(self) -> "BatchRecords":

@@ -6,6 +6,7 @@ from an admission to the preemption or the last token; those after the first are
 """
 
 from array import array
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,6 +65,8 @@ class RequestRecords:
     first_token_iteration: Ints
     finish_iteration: Ints
     rejected: NDArray[np.bool_]
+    cached_tokens: Ints
+    """Tokens of each that were in the prefix cache when it was admitted, added up over its admissions."""
     refused: NDArray[np.bool_]
     """Which found no room in memory at least once: when it was their turn to be admitted, or to grow."""
 
@@ -212,6 +215,8 @@ class Log:
         self.first_token_iteration = [NOT_YET] * num_requests
         self.finish_iteration = [NOT_YET] * num_requests
         self.rejections: dict[int, str] = {}
+        self.cached_tokens: defaultdict[int, int] = defaultdict(int)
+        """By request id: tokens that were cached at its admissions."""
         self.refused: set[int] = set()
         """Ids of the requests that found no room in memory."""
         self._preemptions: list[tuple[int, int, bool, bool, int, float]] = []
@@ -274,11 +279,14 @@ class Log:
         rejected, refused = (np.zeros(len(workload), dtype=np.bool_) for _ in range(2))
         rejected[list(self.rejections)] = True
         refused[list(self.refused)] = True
+        cached = np.zeros(len(workload), dtype=np.int64)
+        cached[list(self.cached_tokens)] = list(self.cached_tokens.values())
         requests = RequestRecords(
             admitted_iteration=np.array(self.admitted_iteration, dtype=np.int64),
             first_token_iteration=np.array(self.first_token_iteration, dtype=np.int64),
             finish_iteration=np.array(self.finish_iteration, dtype=np.int64),
             rejected=rejected,
+            cached_tokens=cached,
             refused=refused,
         )
         return Records(

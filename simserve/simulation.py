@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from simserve.catalog import Hardware, Model
 from simserve.engine import Arrivals, Clock, ContinuousEngine, Engine, RequestLevelEngine
 from simserve.integrity import check_integrity
-from simserve.memory import PreemptionSpec, Recompute
+from simserve.memory import Memory, Paged, PreemptionSpec, PrefixCache, Recompute, SharedMemory
 from simserve.records import Log, Records
 from simserve.scenario.serving import ContinuousSystem, ServingScenario, SystemSpec
-from simserve.scheduling import FCFS, Chunked, Mixed, PrefillPlacement
+from simserve.scheduling import FCFS, Chunked, LongestPrefix, Mixed, PrefillPlacement, WaitingQueue
 from simserve.workload import Streams, Workload
 
 DEFAULT_STREAMS = Streams(seed=1)
@@ -50,7 +50,7 @@ def simulate(
         IntegrityError: the records contradict each other, which is a fault of simserve.
     """
     clock, log = Clock(), Log(len(workload))
-    memory = system.memory.manager(hardware.kv_capacity_tokens(model))
+    memory, cache = _memory(system, hardware.kv_capacity_tokens(model))
     engine = ENGINES[system.engine](
         clock=clock,
         arrivals=Arrivals(workload),
@@ -58,7 +58,7 @@ def simulate(
         cost=system.cost.price(model, hardware),
         memory=memory,
         host=_preemption(system).host_memory(model.kv_bytes_per_token),
-        queue=system.order.queue(workload, streams.generator("predictions")),
+        queue=_queue(system, workload, streams, cache),
         placement=_placement(system),
         max_batch_size=system.max_batch_size,
         fast_forward=fast_forward,
@@ -74,6 +74,23 @@ def simulate(
         budget_tokens=_token_budget(system),
     )
     return records
+
+
+def _memory(system: SystemSpec, capacity_tokens: int) -> tuple[Memory, PrefixCache | None]:
+    """Return the system's KV memory, and the prefix cache that is part of it, if there is one."""
+    if not isinstance(system, ContinuousSystem) or system.prefix is None:
+        return system.memory.manager(capacity_tokens), None
+    assert isinstance(system.memory, Paged), "a prefix cache needs paged memory"
+    cache = system.prefix.cache(system.memory.block_tokens)
+    return SharedMemory(system.memory, capacity_tokens, cache), cache
+
+
+def _queue(system: SystemSpec, workload: Workload, streams: Streams, cache: PrefixCache | None) -> WaitingQueue:
+    """Return the system's waiting queue."""
+    if isinstance(system.order, LongestPrefix):
+        assert cache is not None, "lpm needs a prefix cache"
+        return system.order.prefix_queue(cache)
+    return system.order.queue(workload, streams.generator("predictions"))
 
 
 def _token_budget(system: SystemSpec) -> int | None:

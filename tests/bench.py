@@ -16,6 +16,7 @@ from typing import Any
 import simpy
 from rich.console import Console
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 from simserve import report, simulation
 from simserve.engine import Clock
@@ -23,6 +24,7 @@ from simserve.experiment import run_study
 from simserve.experiment.executors import InProcess
 from simserve.scenario import load
 from simserve.scenario.serving import ServingScenario
+from tests import bench_numerics
 
 ROUNDS = 5
 SATURATION = load(Path("scenarios/saturation.yaml"))
@@ -163,6 +165,11 @@ def main() -> None:
     table.add_row("seconds, 1,000,000 requests over 100,000", f"{once:.1f}", "10 (linear)", "")
     peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     table.add_row("peak memory with 1,000,000 requests", f"{peak_gb:.2f} GB", "1.5 GB", "")
+    with threadpool_limits(1):
+        speedup = bench_numerics.batching_speedup()
+        table.add_row("64 decodes of the 13M model on one thread, one by one over one batch", f"{speedup:.1f}", "3", "")
+        linear = bench_numerics.linear_layers_of_bare_products()
+        table.add_row("linear layers of that batch, speed over bare matrix products", f"{linear:.2f}", "0.5", "")
     Console(width=120).print(table)
 
 

@@ -66,7 +66,7 @@ BROKEN = [
     ("workload.output_tokens={mean: 3}", f"workload.output_tokens.kind: is missing. {KINDS_OF_LENGTH}"),
     (
         "systems.static.order=fcsf",
-        "systems.static.order: unknown kind 'fcsf'; did you mean 'fcfs'? Accepted: custom, edf",
+        "systems.static.order: unknown kind 'fcsf'; did you mean 'fcfs'? Accepted: custom, dfs, edf",
     ),
     (
         "systems.orca.engine=continous",

@@ -12,14 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 from simserve.content import Content, common_tokens, num_tokens
 from simserve.memory.prefix import BlockPrefixCache, PrefixCache, RadixPrefixCache
 from simserve.request import Request
-from simserve.scheduling import PrefixOrderSpec, WaitingQueue
+from simserve.scheduling import OrderSpec, WaitingQueue
 from simserve.scheduling.prefix_order import DepthFirstQueue, LongestPrefixQueue
 from simserve.scheduling.queue import FCFSQueue
 from simserve.workload import Streams, WorkloadSpec
 from tests.prefix_support import TEXTS, ReadingRoom, serve_in_order
 from tests.support import chat
 
-ORDER: TypeAdapter[Any] = TypeAdapter(PrefixOrderSpec)
+ORDER: TypeAdapter[Any] = TypeAdapter(OrderSpec)
 
 
 def request(number: int, *content: tuple[int, int]) -> Request:
@@ -209,7 +209,7 @@ def test_specs() -> None:
     queue = ORDER.validate_python("lpm").prefix_queue(cached(((1, 9),)))
     fill(queue, request(0, (2, 9)), request(1, (1, 9)))
     assert take(queue, 0.0) == 1
-    assert isinstance(ORDER.validate_python("dfs").prefix_queue(cached()), DepthFirstQueue)
+    assert isinstance(ORDER.validate_python("dfs").queue(None, None), DepthFirstQueue)
     assert ORDER.validate_python({"kind": "lpm", "defer_tokens": None}).defer_tokens is None
     with pytest.raises(ValidationError):
         ORDER.validate_python({"kind": "lpm", "defer_tokens": 0})

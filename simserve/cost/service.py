@@ -1,5 +1,6 @@
 """How long the batches of one replica take: its profile, stretched by disturbances, speed and noise."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Annotated, NamedTuple, Self
 
@@ -79,8 +80,10 @@ class ServiceTimes:
         self._profile = profile
         self._disturbances = disturbances
         self._noise = noise
-        self._seconds: dict[tuple[Situation, int], float] = {}
-        """Times without noise, as far as they have been asked for: profiles can be slow to compute."""
+        self._seconds_in: defaultdict[Situation, dict[int, float]] = defaultdict(dict)
+        """Times without noise by batch size, as far as they have been asked for: profiles can be slow to compute."""
+        self._seconds = self._seconds_in[CALM]
+        """Those of the last batch's situation."""
         self._slowness = 1.0 / speed
         self.situation = CALM
         """How it was for the last batch."""
@@ -90,13 +93,13 @@ class ServiceTimes:
         """Return the seconds of the replica's next batch, which starts now; a pause is not subject to noise."""
         if self._disturbances:
             self.situation = self._situation(now_s)
-        self._batch += 1
-        situation = self.situation
+            self._seconds = self._seconds_in[self.situation]
+            self._batch += 1
         try:
-            seconds = self._seconds[situation, batch_size]
+            seconds = self._seconds[batch_size]
         except KeyError:
-            seconds = self._seconds[situation, batch_size] = self._without_noise_s(batch_size)
-        return seconds * next(self._noise) + situation.pause_s
+            seconds = self._seconds[batch_size] = self._without_noise_s(batch_size)
+        return seconds * next(self._noise) + self.situation.pause_s
 
     def _without_noise_s(self, batch_size: int) -> float:
         return self.situation.computing_s(self._profile, batch_size) * self._slowness

@@ -183,9 +183,11 @@ class Engine(ABC):
             if host.is_away(request.id, now_s) or not self._memory.try_admit(request, tokens):
                 break
             heappop(line)
-            past = host.take_back(request.id)
-            self._stall_s += host.stall_s(past)
+            from_host, cached = host.take_back(request.id), self._memory.cached_tokens(request)
+            self._stall_s += host.stall_s(from_host)
             self._log.readmit(request)
+            self._log.cached_tokens[request.id] += cached
+            past = from_host or cached
             budget = self._cut_piece(pieces, (request, tokens - past, past), budget)
             self._running += 1
         return budget
@@ -196,7 +198,7 @@ class Engine(ABC):
         A head that does not fit into memory is skipped only where the order says so.
         """
         queue, log, running, now_s = self._queue, self._log, self._running, self._now_s
-        try_admit = self._memory.try_admit
+        try_admit, cached_tokens = self._memory.try_admit, self._memory.cached_tokens
         passed: list[Request] = []
         while budget > 0 and queue and running < self._max_batch_size:
             request = queue.head(now_s)
@@ -204,7 +206,9 @@ class Engine(ABC):
             if try_admit(request, prompt_tokens):
                 queue.pop()
                 log.admitted_iteration[request.id] = log.iteration
-                budget = self._cut_piece(pieces, (request, prompt_tokens, 0), budget)
+                if cached := cached_tokens(request):
+                    log.cached_tokens[request.id] = cached
+                budget = self._cut_piece(pieces, (request, prompt_tokens - cached, cached), budget)
                 running += 1
                 continue
             log.refused.add(request.id)
@@ -226,6 +230,7 @@ class Engine(ABC):
             self._unfinished = (request, new - part, past + part)
             piece, new = (request, part, past), part
         pieces.append(piece)
+        self._memory.computed(request, past + new)
         return budget - new
 
     def _prefill(self, pieces: list[Piece]) -> float:
@@ -249,7 +254,7 @@ class Engine(ABC):
         else:
             held = (memory.reserved_tokens,)
         self._join(ended)
-        stored = group.context_tokens + self._unfinished_tokens()
+        stored = group.context_tokens + self._unfinished_tokens() - memory.shared_tokens
         self._log.stretch(self._now_s, (end_s,), new_tokens, decoding, self._running, held, stored)
         return end_s
 
@@ -291,7 +296,7 @@ class Engine(ABC):
         held = self._memory.grow(len(ends_s))
         steps = len(held)
         ends_s = ends_s[:steps]
-        stored = group.context_tokens + group.size + self._unfinished_tokens()
+        stored = group.context_tokens + group.size + self._unfinished_tokens() - self._memory.shared_tokens
         self._log.stretch(self._now_s, ends_s, 0, group.size, self._running, held, stored)
         group.decode(steps)
         return float(ends_s[-1])

@@ -11,6 +11,7 @@ from simserve.memory.paged import Paged
 from simserve.memory.prediction_cache import Clock, ClockCache
 from simserve.memory.prefix import BlockPrefix, PrefixCache, PrefixSpec, RadixPrefix
 from simserve.memory.reservation import Reservation
+from simserve.memory.shared import SharedMemory
 from simserve.memory.unlimited import Unlimited
 from simserve.spec import BareName
 
@@ -32,6 +33,7 @@ __all__ = [
     "RadixPrefix",
     "Recompute",
     "Reservation",
+    "SharedMemory",
     "Swap",
     "Unlimited",
 ]

@@ -20,12 +20,22 @@ class Memory(Protocol):
     def why_never(self, request: Request) -> str | None:
         """Return why the request could not be served even by an empty memory, or None if it could."""
 
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens that several requests have in common, as often as they are counted more than once among theirs."""
+
     def try_admit(self, request: Request, tokens: int) -> bool:
         """Take room for the request if there is enough; otherwise change nothing.
 
         `tokens` are those whose KV is there when its prompt is computed: the prompt, and with it what the request had
         generated before it was preempted.
         """
+
+    def cached_tokens(self, request: Request) -> int:
+        """Return how many tokens of a request just admitted have their KV there already: all but the last at most."""
+
+    def computed(self, request: Request, tokens: int) -> None:
+        """Note that the next iteration computes an admitted request up to so many tokens."""
 
     def join(self, request: Request) -> None:
         """Count an admitted request, whose prompt is computed now, among those that decode."""
@@ -41,3 +51,19 @@ class Memory(Protocol):
 
     def free(self, request: Request) -> None:
         """Give back all that the request holds."""
+
+
+class Unshared:
+    """Memory in which every request has its own KV and nothing is kept."""
+
+    @property
+    def shared_tokens(self) -> int:
+        """Return 0."""
+        return 0
+
+    def cached_tokens(self, request: Request) -> int:
+        """Return 0."""
+        return 0
+
+    def computed(self, request: Request, tokens: int) -> None:
+        """Note nothing."""

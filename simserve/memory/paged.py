@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from simserve.memory.base import Unshared
 from simserve.request import Request
 from simserve.spec import Count, Spec
 
@@ -35,7 +36,7 @@ class Paged(Spec):
         return PagedMemory(self, capacity_tokens)
 
 
-class PagedMemory:
+class PagedMemory(Unshared):
     """Blocks held by requests, counted in tokens; and when each that decodes takes its next."""
 
     def __init__(self, policy: Paged, capacity_tokens: int) -> None:
@@ -72,13 +73,17 @@ class PagedMemory:
 
     def try_admit(self, request: Request, tokens: int) -> bool:
         """Take the blocks of `tokens`, if they, the next tokens of those who decode and the watermark all have room."""
-        next_tokens = self._crossing[self._steps % self._block_tokens]
-        reserved = self.reserved_tokens + self._in_blocks(tokens)
-        if reserved + next_tokens + self._kept_tokens > self.capacity_tokens:
+        need = self._in_blocks(tokens)
+        if not self._has_room(need):
             return False
-        self.reserved_tokens = reserved
+        self.reserved_tokens += need
         self._admitted[request.id] = tokens
         return True
+
+    def _has_room(self, tokens: int) -> bool:
+        """Return whether so many tokens can be taken beside the next ones of those who decode, and the watermark."""
+        next_tokens = self._crossing[self._steps % self._block_tokens]
+        return self.reserved_tokens + tokens + next_tokens + self._kept_tokens <= self.capacity_tokens
 
     def join(self, request: Request) -> None:
         """Let an admitted request grow with the others from now on."""
@@ -92,17 +97,21 @@ class PagedMemory:
 
     def grow(self, steps: int) -> Sequence[float]:
         """Take the blocks of the next steps, as far as they go; return the tokens held after each."""
+        return self._grow_within(self.capacity_tokens, steps)
+
+    def _grow_within(self, limit: int, steps: int) -> Sequence[float]:
+        """Take the blocks of the next steps, as long as no more than `limit` tokens are held."""
         block, crossing = self._block_tokens, self._crossing
         phase = self._steps % block
-        if steps == 1 and (tokens := self.reserved_tokens + crossing[phase]) <= self.capacity_tokens:
+        if steps == 1 and (tokens := self.reserved_tokens + crossing[phase]) <= limit:
             self._steps += 1
             self.reserved_tokens = tokens
             return (tokens,)
         ahead = crossing[phase : phase + steps] + crossing[: max(0, min(phase, phase + steps - block))]
         taken = islice(accumulate(cycle(ahead), initial=self.reserved_tokens), 1, steps + 1)
         held = list(taken)
-        if held[-1] > self.capacity_tokens:
-            del held[bisect_right(held, self.capacity_tokens) :]
+        if held[-1] > limit:
+            del held[bisect_right(held, limit) :]
         self._steps += len(held)
         if held:
             self.reserved_tokens = held[-1]
@@ -110,12 +119,18 @@ class PagedMemory:
 
     def free(self, request: Request) -> None:
         """Give the request's blocks back."""
+        self.reserved_tokens -= self._in_blocks(self._leave(request))
+        self._check_empty(request)
+
+    def _leave(self, request: Request) -> int:
+        """Forget a request, and return the tokens for which it has blocks."""
         if (offset := self._decoding.pop(request.id, None)) is None:
-            tokens = self._admitted.pop(request.id)
-        else:
-            tokens = offset + self._steps
-            self._crossing[-offset % self._block_tokens] -= self._block_tokens
-        self.reserved_tokens -= self._in_blocks(tokens)
+            return self._admitted.pop(request.id)
+        self._crossing[-offset % self._block_tokens] -= self._block_tokens
+        return offset + self._steps
+
+    def _check_empty(self, request: Request) -> None:
+        """Raise AssertionError if anything is held by nobody."""
         nobody = not self._admitted and not self._decoding
         if self.reserved_tokens < 0 or (nobody and (self.reserved_tokens or any(self._crossing))):
             raise AssertionError(

@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from simserve.memory.base import Unshared
 from simserve.request import Request
 from simserve.spec import Count, Spec
 
@@ -49,7 +50,7 @@ class Reservation(Spec):
         return ReservationMemory(self, capacity_tokens)
 
 
-class ReservationMemory:
+class ReservationMemory(Unshared):
     """A counter of reserved tokens that never passes the capacity."""
 
     def __init__(self, policy: Reservation, capacity_tokens: int) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from simserve.memory.base import Unshared
 from simserve.request import Request
 from simserve.spec import Spec
 
@@ -18,7 +19,7 @@ class Unlimited(Spec):
         return UnlimitedMemory()
 
 
-class UnlimitedMemory:
+class UnlimitedMemory(Unshared):
     """Always has room."""
 
     capacity_tokens = math.inf

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from simserve.memory import Paged, Reservation, Swap, Unlimited
+from simserve.memory import Paged, RadixPrefix, Reservation, Swap, Unlimited
 from simserve.scenario.errors import ScenarioError
 from simserve.scenario.messages import problems_of
 from simserve.scenario.paths import EVERY, PathError, set_path
 from simserve.scenario.serving import ContinuousSystem, ServingScenario, SystemSpec
 from simserve.scenario.study import Study
+from simserve.scheduling import LongestPrefix
 from simserve.spec import nearest
 
 Kind = TypeVar("Kind", bound=Study)
@@ -59,7 +60,11 @@ def conflicts_of(scenario: Study) -> list[str]:
     return [
         f"systems.{name}.{problem}"
         for name, system in scenario.systems.items()
-        for problem in (*_memory_conflicts(system, scenario), *_preemption_conflicts(system, scenario))
+        for problem in (
+            *_memory_conflicts(system, scenario),
+            *_preemption_conflicts(system, scenario),
+            *_prefix_conflicts(system),
+        )
     ]
 
 
@@ -90,6 +95,22 @@ def _preemption_conflicts(system: SystemSpec, scenario: ServingScenario) -> Iter
             f"preemption.host_bytes: {system.preemption.host_bytes:g} bytes hold no token of "
             f"{scenario.model.kv_bytes_per_token} bytes"
         )
+
+
+def _prefix_conflicts(system: SystemSpec) -> Iterator[str]:
+    """Yield what is wrong with a system's prefix cache, or with the lack of one."""
+    prefix = system.prefix if isinstance(system, ContinuousSystem) else None
+    if prefix is None:
+        if isinstance(system.order, LongestPrefix):
+            yield "order: lpm looks into the prefix cache: give prefix"
+        return
+    assert isinstance(system, ContinuousSystem)
+    if not isinstance(system.memory, Paged):
+        yield f"prefix: cached KV lies in blocks, and {system.memory.kind} memory has none: use memory paged"
+    elif isinstance(prefix, RadixPrefix) and system.memory.block_tokens != 1:
+        yield f"prefix: radix shares single tokens: give memory.block_tokens 1, not {system.memory.block_tokens}"
+    if isinstance(system.preemption, Swap):
+        yield "preemption: with a prefix cache the KV of the preempted stays there for as long as it can: use recompute"
 
 
 def grid(scenario: Study, system: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ModelWrapValidatorH
 from simserve import diagnostics, metrics
 from simserve.catalog import PRESET_BY_NAME, Hardware, NamedModel
 from simserve.cost import CostSpec, Roofline
-from simserve.memory import MemorySpec, PreemptionSpec, Recompute, Reservation, Unlimited
+from simserve.memory import MemorySpec, PreemptionSpec, PrefixSpec, Recompute, Reservation, Unlimited
 from simserve.scenario.errors import among
 from simserve.scenario.study import Choice, Promise, TrafficStudy
 from simserve.scheduling import FCFS, Chunked, Mixed, OrderSpec, PrefillSpec
@@ -50,6 +50,8 @@ class ContinuousSystem(Spec):
     order: OrderSpec = FCFS()
     memory: MemorySpec = Reservation()
     preemption: PreemptionSpec = Recompute()
+    prefix: PrefixSpec | None = None
+    """A cache in which requests find the KV of what others have computed; needs paged memory."""
     prefill: PrefillSpec = Mixed()
     cost: CostSpec = Roofline()
 

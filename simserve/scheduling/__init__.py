@@ -3,7 +3,7 @@
 from simserve.scheduling.controller import AIMD, Controller, ControllerSpec
 from simserve.scheduling.order import FCFS, OrderSpec
 from simserve.scheduling.prefill import Chunked, Mixed, PrefillPlacement, PrefillSpec
-from simserve.scheduling.prefix_order import DepthFirst, LongestPrefix, PrefixLookup, PrefixOrderSpec
+from simserve.scheduling.prefix_order import DepthFirst, LongestPrefix, PrefixLookup
 from simserve.scheduling.queue import WaitingQueue
 from simserve.scheduling.selection import Choice, Exp3, Majority, Selection, SelectionSpec, Single
 
@@ -23,7 +23,6 @@ __all__ = [
     "PrefillPlacement",
     "PrefillSpec",
     "PrefixLookup",
-    "PrefixOrderSpec",
     "Selection",
     "SelectionSpec",
     "Single",

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from simserve.plugin import CustomPart, custom
 from simserve.request import Request
 from simserve.scheduling.predictor import Oracle, PredictorSpec
+from simserve.scheduling.prefix_order import DepthFirst, LongestPrefix
 from simserve.scheduling.queue import FCFSQueue, KeyedQueue, WaitingQueue
 from simserve.spec import BareName, Duration, Positive, Spec, Whole
 from simserve.workload import Workload
@@ -124,6 +125,8 @@ class CustomOrder(CustomPart):
         return KeyedQueue(lambda request: order.key(request, predicted[request.id]))
 
 
-_Kinds = Annotated[FCFS | SJF | LJF | Priority | EDF | CustomOrder, Field(discriminator="kind")]
+_Kinds = Annotated[
+    FCFS | SJF | LJF | Priority | EDF | LongestPrefix | DepthFirst | CustomOrder, Field(discriminator="kind")
+]
 OrderSpec = Annotated[_Kinds, custom(CustomOrder), BareName]
 """The queue orders, told apart by `kind`."""

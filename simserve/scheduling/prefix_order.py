@@ -9,12 +9,14 @@ from bisect import bisect_left, insort
 from heapq import heappop, heappush
 from typing import Annotated, Literal, Protocol
 
+import numpy as np
 from pydantic import Field
 
 from simserve.content import Content, common_tokens, leading, num_tokens
 from simserve.request import Request
 from simserve.scheduling.queue import WaitingQueue
-from simserve.spec import BareName, Count, Spec, Whole
+from simserve.spec import Count, Spec, Whole
+from simserve.workload import Workload
 
 
 class Found(Protocol):
@@ -212,10 +214,6 @@ class DepthFirst(Spec):
 
     kind: Literal["dfs"] = "dfs"
 
-    def prefix_queue(self, cache: PrefixLookup) -> WaitingQueue:
+    def queue(self, workload: Workload, rng: np.random.Generator) -> WaitingQueue:
         """Return an empty queue; it needs no look into the cache."""
         return DepthFirstQueue()
-
-
-PrefixOrderSpec = Annotated[Annotated[LongestPrefix | DepthFirst, Field(discriminator="kind")], BareName]
-"""The orders that know of prefixes, told apart by `kind`. Each builds a queue with `prefix_queue(cache)`."""

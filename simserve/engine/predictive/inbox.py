@@ -61,9 +61,9 @@ class ArrivalInbox:
 
     def refresh(self, now_s: float) -> None:
         """Let in what has arrived by now."""
-        arrival_s, query, join = self._arrival_s, self._next, self.waiting.append
+        arrival_s, query, waiting = self._arrival_s, self._next, self.waiting
         while arrival_s[query] <= now_s:
-            join(query)
+            waiting.append(query)
             query += 1
         self._next = query
 
@@ -82,7 +82,7 @@ class ArrivalInbox:
         waiting = self.waiting
         if self._deadline_s is None:
             leave = waiting.popleft
-            return [leave() for _ in range(min(limit, len(waiting)))]
+            return [leave()] if limit == 1 else [leave() for _ in range(min(limit, len(waiting)))]
         taken: list[int] = []
         while waiting and len(taken) < limit:
             query = waiting.popleft()

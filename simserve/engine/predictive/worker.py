@@ -48,13 +48,16 @@ class Worker:
         self._service = service
         self._log = log
         self._situations = situations
+        self._situation, self._number = CALM, situations[CALM]
+        """That of the last batch, and its number."""
         self._replica = replica
         self._slo_s = slo_s
+        """The time there is for a batch where queries have no deadlines."""
         self._max_delay_s = max_delay_s
 
     def process(self) -> Generator[simpy.Event, Any, None]:
         """Serve batch after batch, as long as any query can come: the SimPy process of the worker."""
-        inbox, clock = self._inbox, self._clock
+        inbox, clock, controller = self._inbox, self._clock, self._controller
         waiting, idle_s = inbox.waiting, clock.now
         while True:
             now_s = clock.now
@@ -64,25 +67,21 @@ class Worker:
                     return
                 yield arrival
                 continue
-            limit = self._limit(now_s)
-            leave_s = max(idle_s, inbox.head_s()) + self._max_delay_s
-            if len(waiting) < limit and now_s < leave_s:
+            slack_s = inbox.slack_s(now_s)
+            limit = controller.limit(slack_s if slack_s < math.inf else self._slo_s)
+            if len(waiting) < limit and now_s < (leave_s := max(idle_s, inbox.head_s()) + self._max_delay_s):
                 yield inbox.more(limit, leave_s)
             elif taken := inbox.take(limit, now_s):
-                yield clock.at(self._start(taken, limit, now_s))
-                idle_s = clock.now
+                idle_s = self._start(taken, limit, now_s)
+                yield clock.at(idle_s)
                 inbox.done(taken, idle_s)
-
-    def _limit(self, now_s: float) -> int:
-        """Return how many queries the batch may have; without deadlines the SLO is the time there is for it."""
-        slack_s = self._inbox.slack_s(now_s)
-        return self._controller.limit(slack_s if slack_s < math.inf else self._slo_s)
 
     def _start(self, taken: list[int], limit: int, now_s: float) -> float:
         """Run a batch, learn from it, and return when it ends."""
         run_size = self._controller.run_size(len(taken))
         service_s = self._service.draw_s(run_size, now_s)
         self._controller.observe(run_size, service_s)
-        situation = self._situations[self._service.situation]
-        self._log.batch(taken, now_s, service_s, run_size, limit, self._replica, situation)
+        if (situation := self._service.situation) is not self._situation:
+            self._situation, self._number = situation, self._situations[situation]
+        self._log.batch(taken, now_s, service_s, run_size, limit, self._replica, self._number)
         return now_s + service_s

@@ -78,6 +78,8 @@ class PrefixCache(Protocol):
 
     page_tokens: int
     """Tokens of a page: the unit of sharing and of all counts of pages."""
+    found_at_once: bool
+    """Whether others find a piece of a prompt from the moment it is scheduled; else once it has been computed."""
     version: int
     """Grows whenever what is cached changes: as long as it stands still, so does every match."""
     counters: Counters

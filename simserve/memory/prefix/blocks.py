@@ -35,6 +35,9 @@ class BlockPrefixCache:
     Looking up costs a dictionary access for each block that hits. A million idle blocks take 140 MB.
     """
 
+    found_at_once = True
+    """vLLM enters a block when it is scheduled: a request admitted in the same iteration finds it."""
+
     def __init__(self, block_tokens: int) -> None:
         self.page_tokens = block_tokens
         self.version = 0

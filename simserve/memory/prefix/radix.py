@@ -52,6 +52,8 @@ class RadixPrefixCache:
     """
 
     page_tokens = 1
+    found_at_once = False
+    """SGLang enters a piece of a prompt into the tree when it has been computed."""
 
     def __init__(self) -> None:
         self.version = 0

@@ -30,7 +30,7 @@ class CustomController(CustomPart):
 
 
 class _Checked(Unpadded):
-    """A controller of the user's: what it says must be a size, and it need say nothing about padding."""
+    """A controller of the user's: what it says must be a size; of padding it need say nothing."""
 
     def __init__(self, path: str, made: Controller) -> None:
         self._path = path
@@ -47,12 +47,9 @@ class _Checked(Unpadded):
         return self._size("run_size", self._made.run_size(taken), taken) if self._pads else taken
 
     def _size(self, method: str, size: Any, least: int) -> int:
-        if not (isinstance(size, Integral) and least <= size <= LARGEST_LIMIT):
-            raise ValueError(
-                f"{self._path}: {method} must return a whole number of at least {least} "
-                f"and at most {LARGEST_LIMIT}; got {size!r}"
-            )
-        return int(size)
+        if not isinstance(size, Integral) or (whole := int(size)) < least:
+            raise ValueError(f"{self._path}: {method} must return a whole number of at least {least}; got {size!r}")
+        return min(whole, LARGEST_LIMIT)
 
 
 _Kinds = Annotated[Fixed | AIMD | Quantile | Estimator | CustomController, Field(discriminator="kind")]
