@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from simserve.cost.profile import within
+from simserve.plugin import PartError
 from simserve.scheduling import AIMD, Controller, ControllerSpec
 from simserve.scheduling.controller.aimd import AIMDLimit
 from simserve.scheduling.controller.estimator import Estimator, EstimatorLimit
@@ -437,12 +438,12 @@ def test_a_class_of_the_users() -> None:
 
 @pytest.mark.parametrize("first", [0, -3, 2.5, math.nan, math.inf, "7", None])
 def test_a_limit_that_is_no_size_is_refused(first: Any) -> None:
-    with pytest.raises(ValueError, match=r"Halving: limit must return a whole number of at least 1; got"):
+    with pytest.raises(PartError, match=r"Halving: limit must return a whole number of at least 1; got"):
         serve([0.0] * 3, controller={"kind": OWN, "parameters": {"first": first}}, slo_s=1.0)
 
 
 def test_a_batch_cannot_be_run_at_less_than_its_size() -> None:
-    with pytest.raises(ValueError, match=r"Padding: run_size must return a whole number of at least 3; got 2"):
+    with pytest.raises(PartError, match=r"Padding: run_size must return a whole number of at least 3; got 2"):
         serve([0.0] * 3, controller={"kind": PADDING, "by": -1}, slo_s=1.0)
 
 

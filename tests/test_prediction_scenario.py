@@ -136,6 +136,7 @@ BROKEN = [
     ("systems.many.max_delay_s=1", "systems.many.max_delay_s: unknown key"),
     ("workload.popularity=zipf", "workload.popularity.items: is missing"),
     ("workload.deadline_s=0", "workload.deadline_s: must be greater than 0; got 0"),
+    ("workload.deadline_s=1", "workload.deadline_s: an ensemble drops no queries; its own is systems.many.deadline_s"),
     ("workload.prompt_tokens=5", "workload.prompt_tokens: unknown key"),
     ("model=llama-3-8b", "model: unknown key"),
     ("settle_batches=-1", "settle_batches: must be a whole number of at least 0; got -1"),
@@ -164,12 +165,14 @@ def test_everything_at_once(base: Path) -> None:
 
 # What is odd, and runs.
 
+ONE = "systems={one: {engine: predictive, profile: {kind: linear, a_s: 0.003, b_s: 0.0005}}}"
 ODD = [
     ["workload.num_requests=1"],
     ["workload.num_requests=1", "systems.one.cache={kind: clock, capacity: 1}"],
-    ["workload.arrivals=burst", "workload.deadline_s=1e-9", "systems.one.controller={kind: fixed, batch_size: 1}"],
-    ["workload.deadline_s=0.001", "systems.one.max_delay_s=5"],
-    ["workload.deadline_s=1e308", "systems.many.deadline_s=1e308", "slo.latency_s=1e308"],
+    [ONE, "workload.arrivals=burst", "workload.deadline_s=1e-9", "systems.one.controller={kind: fixed, batch_size: 1}"],
+    [ONE, "workload.deadline_s=0.001", "systems.one.max_delay_s=5"],
+    [ONE, "workload.deadline_s=1e308", "slo.latency_s=1e308"],
+    ["systems.many.deadline_s=1e308", "slo.latency_s=1e308"],
     ["slo.latency_s=1e-300"],
     ["systems.one.replicas=[1]"],
     ["systems.one.replicas=[1e-9]"],
@@ -185,7 +188,7 @@ ODD = [
     ["systems.one.noise={kind: normal, sigma: 10}", "systems.one.controller=quantile"],
     ["systems.one.controller={kind: estimator, ridge: 0}", "systems.one.profile={kind: linear, a_s: 0.1, b_s: 0}"],
     ["systems.one.controller=quantile", "systems.one.profile={kind: linear, a_s: 0.1, b_s: 0}"],
-    ["systems.one.cache={kind: clock, capacity: 2}", "workload.popularity={kind: zipf, items: 5}", "workload.deadline_s=0.004"],
+    [ONE, "systems.one.cache={kind: clock, capacity: 2}", "workload.popularity={kind: zipf, items: 5}", "workload.deadline_s=0.004"],
     ["systems.one.cache={kind: clock, capacity: 1}", "workload.popularity={kind: zipf, items: 1, exponent: 0}"],
     ["systems.one.disturbances=[{batches: [0, 9], pause_s: 1}, {time_s: [0, 1], fixed: 1e9}]"],
     ["systems.many.models.m.accuracy=0", "systems.many.models.n.accuracy=0"],

@@ -152,6 +152,14 @@ class PredictionScenario(TrafficStudy):
         return self
 
     @model_validator(mode="after")
+    def _nobody_is_dropped_from_an_ensemble(self) -> Self:
+        ensembles = [name for name, system in self.systems.items() if isinstance(system, EnsembleSystem)]
+        if ensembles and self.workload.deadline_s is not None:
+            own = f"systems.{ensembles[0]}.deadline_s"
+            raise ValueError(f"workload.deadline_s: an ensemble drops no queries; its own is {own}")
+        return self
+
+    @model_validator(mode="after")
     def _controllers_have_a_target(self) -> Self:
         if self.slo is not None:
             return self
