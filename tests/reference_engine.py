@@ -423,7 +423,9 @@ def simulate(jobs: list[Job], system: System) -> tuple[list[Iteration], list[Pre
                 decode_sequences=sum(1 for _, piece in work if not piece.prompt),
                 running=len(running),
                 waiting=len(waiting),
-                kv_reserved_tokens=max(held, system.memory.held(running)),  # computed twice, it is held twice until then
+                kv_reserved_tokens=max(
+                    held, system.memory.held(running)
+                ),  # computed twice, it is held twice until then
                 kv_stored_tokens=system.memory.stored(running),
             )
         )
