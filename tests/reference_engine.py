@@ -430,11 +430,18 @@ def simulate(jobs: list[Job], system: System) -> tuple[list[Iteration], list[Pre
             )
         )
 
-        # One by one, or a static batch all together; of several at once the longest output first, then by arrival.
-        everyone_done = all(job.done for job in running)
-        for job in sorted(running, key=lambda job: (-job.output_tokens, job.number)):
-            if everyone_done or (system.engine == "continuous" and job.done):
-                job.status, job.leave_s = "finished", now_s
-                system.memory.leave(job)
-        running = [job for job in running if job.status == "running"]
+        running = retire(running, system, now_s)
     return iterations, preemptions
+
+
+def retire(running: list[Job], system: System, now_s: float) -> list[Job]:
+    """Let those leave who are done, a static batch all together; return who stays.
+
+    Of several at once the longest output goes first, then the earliest arrival: so much for whose blocks are the older.
+    """
+    everyone_done = all(job.done for job in running)
+    for job in sorted(running, key=lambda job: (-job.output_tokens, job.number)):
+        if everyone_done or (system.engine == "continuous" and job.done):
+            job.status, job.leave_s = "finished", now_s
+            system.memory.leave(job)
+    return [job for job in running if job.status == "running"]

@@ -62,7 +62,7 @@ class LongestPrefixQueue:
         self._line: list[int] = []
         """Ids of all who wait, whoever goes first at the end."""
         self._sorted_version: int | None = None
-        """The version of the cache by which the line is sorted; None when it has to be sorted anew, and `_SOMEBODY_LEFT`
+        """The version of the cache by which the line is sorted; None when it has to be sorted anew, `_SOMEBODY_LEFT`
         when it has to be in the next step: who was deferred for the one who left need not be any more."""
         self._step_s = -math.inf
         """The scheduling step for which the line holds, whatever happens to the cache meanwhile."""

@@ -45,8 +45,8 @@ class _Held:
 class BlockPrefixCache:
     """Full blocks by key, tied in bundles that come and go together.
 
-    Looking up costs a dictionary access for each block that hits; holding and letting go a step for each bundle. A bundle
-    is untied where a request uses its first blocks only. A million idle blocks take 140 MB.
+    Looking up costs a dictionary access for each block that hits; holding and letting go, a step for each bundle. A
+    bundle is untied where a request uses its first blocks only. A million idle blocks take 140 MB.
     """
 
     found_at_once = True
