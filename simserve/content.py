@@ -11,6 +11,8 @@ below 0 belong to one request: what its prompt says that nobody said before (`ow
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
 
 Segment = tuple[int, int]
 """A passage's number, and how many of its first tokens, at least one."""
@@ -72,18 +74,24 @@ def block_keys(content: Content, block_tokens: int, tokens: int, first_block: in
     number in; so the keys within a segment are a range. They are the same on any machine, and have 60 bits: among a
     million blocks two differing ones are confused with a probability of less than one in a million.
     """
+    return chain.from_iterable(_key_ranges(content, block_tokens, tokens, first_block))
+
+
+def _key_ranges(content: Content, block_tokens: int, tokens: int, first_block: int) -> Iterator[range]:
+    """Yield the keys of the blocks that end in each segment."""
     fingerprint, position = _GOLDEN, 0
     for segment_id, length in content:
         fingerprint = _mixed(fingerprint, segment_id)
         stop = min(position + length, tokens)
         first_end = (max(position // block_tokens, first_block) + 1) * block_tokens
-        yield from range(fingerprint + first_end - position, fingerprint + stop - position + 1, block_tokens)
+        yield range(fingerprint + first_end - position, fingerprint + stop - position + 1, block_tokens)
         fingerprint += length
         position += length
         if position >= tokens:
             return
 
 
+@lru_cache(maxsize=4096)  # a request's text is gone through several times within a short while
 def _mixed(fingerprint: int, segment_id: int) -> int:
     """Return 60 bits that differ when either number does (the finalizer of SplitMix64, Steele et al., OOPSLA 2014)."""
     x = (fingerprint + segment_id * _GOLDEN) & _64_BITS

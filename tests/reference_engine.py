@@ -5,7 +5,7 @@ iteration of the engine and looks at every running request and sorts the whole q
 and no code shared with the engine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, inf
@@ -26,6 +26,9 @@ class Piece(NamedTuple):
 
 Cost = Callable[[list[Piece]], float]
 
+Text = tuple[tuple[int, int], ...]
+"""What is said, token by token: each is a passage and a place in it."""
+
 
 @dataclass(eq=False)
 class Job:
@@ -36,6 +39,8 @@ class Job:
     priority: int = 0
     deadline_s: float = inf
     predicted_tokens: float = 0.0
+    text: Text = ()
+    """All that it says in the end, prompt and output; only a prefix cache reads it."""
     number: int = 0
     """In order of arrival."""
     status: str = "waiting"
@@ -52,6 +57,8 @@ class Job:
     admitted_s: float | None = None
     token_s: list[float] = field(default_factory=list)
     leave_s: float | None = None
+    cached_tokens: int = 0
+    """Found in the prefix cache, over all admissions."""
 
     @property
     def prompt_done(self) -> bool:
@@ -140,6 +147,26 @@ class Memory:
     def runs_short(self, running: list[Job]) -> bool:
         return self.reserve == "paged" and self.new_blocks(running) > self.blocks_free(running)
 
+    def stored(self, running: list[Job]) -> int:
+        return sum(job.context_tokens for job in running)
+
+    # What happens to a job, for memory that remembers.
+
+    def begin(self, job: Job) -> None:
+        """It is admitted."""
+
+    def schedule(self, job: Job, tokens: int) -> None:
+        """The next iteration computes its prompt up to so many tokens."""
+
+    def grow(self, job: Job) -> None:
+        """The next iteration writes the KV of one more token, after its prompt."""
+
+    def write(self, job: Job) -> None:
+        """An iteration has computed a piece of its prompt."""
+
+    def leave(self, job: Job) -> None:
+        """It has ended, or is preempted."""
+
 
 @dataclass(frozen=True)
 class Host:
@@ -179,7 +206,7 @@ class Order:
     def overdue(self, job: Job, now_s: float) -> bool:
         return now_s >= job.arrival_s + self.max_wait_s
 
-    def line_up(self, waiting: list[Job], now_s: float) -> list[Job]:
+    def line_up(self, waiting: list[Job], now_s: float) -> list[Job] | Iterator[Job]:
         """Who has waited too long, by arrival; then everyone else by key, ties by arrival, as sorting is stable."""
         overdue = [job for job in waiting if self.overdue(job, now_s)]
         others = [job for job in waiting if not self.overdue(job, now_s)]
@@ -263,6 +290,7 @@ def preempt(
     while system.memory.runs_short(running):
         job = max(running, key=lambda job: job.number)
         running.remove(job)
+        system.memory.leave(job)
         if job.prompt_done:
             job.to_compute = job.prompt_tokens + len(job.token_s)
         swapped = system.host.has_room(job, waiting)
@@ -278,14 +306,17 @@ def preempt(
     return done, stall_s
 
 
-def line_up(waiting: list[Job], system: System, now_s: float) -> list[tuple[Job, int]]:
-    """Return who may be admitted, in order, and how many of those before each may be skipped.
+def line_up(waiting: list[Job], system: System, now_s: float) -> Iterator[tuple[Job, int]]:
+    """Yield who may be admitted, in order, and how many of those before each may be skipped.
 
-    The preempted come first, by arrival, and nobody passes them.
+    The preempted come first, by arrival, and nobody passes them. Who is next is asked when it is his turn: who went
+    before may have changed the answer.
     """
-    back = sorted((job for job in waiting if job.preempted), key=lambda job: job.number)
-    others = system.order.line_up([job for job in waiting if not job.preempted], now_s)
-    return [(job, 0) for job in back] + [(job, system.order.skip_ahead) for job in others]
+    others = [job for job in waiting if not job.preempted]
+    for job in sorted((job for job in waiting if job.preempted), key=lambda job: job.number):
+        yield job, 0
+    for job in system.order.line_up(others, now_s):
+        yield job, system.order.skip_ahead
 
 
 def admit(
@@ -308,6 +339,7 @@ def admit(
             continue
         waiting.remove(job)
         running.append(job)
+        system.memory.begin(job)
         begin(job)
         admitted.append(job)
     return admitted
@@ -334,6 +366,7 @@ def compose(
         new = min(missing, left)
         prompts.append((job, Piece(new, job.computed_tokens, prompt=True, emits=new == missing)))
         left -= new
+        system.memory.schedule(job, job.computed_tokens + new)
 
     for job in running:
         if not job.prompt_done and left > 0:
@@ -370,11 +403,16 @@ def simulate(jobs: list[Job], system: System) -> tuple[list[Iteration], list[Pre
             now_s = min([job.arrival_s for job in coming[:1]] + away, default=now_s)
             continue
 
+        for job, piece in work:
+            if not piece.prompt:
+                system.memory.grow(job)
+        held = system.memory.held(running)
         start_s, now_s = now_s, now_s + (out_s + in_s) + system.cost([piece for _, piece in work])
         for job, piece in work:
             job.context_tokens += piece.new
             if piece.prompt:
                 job.computed_tokens += piece.new
+                system.memory.write(job)
             if piece.emits and not job.done:  # in a static batch those who are done go on, for nothing
                 job.token_s.append(now_s)
         iterations.append(
@@ -385,15 +423,25 @@ def simulate(jobs: list[Job], system: System) -> tuple[list[Iteration], list[Pre
                 decode_sequences=sum(1 for _, piece in work if not piece.prompt),
                 running=len(running),
                 waiting=len(waiting),
-                kv_reserved_tokens=system.memory.held(running),
-                kv_stored_tokens=sum(job.context_tokens for job in running),
+                kv_reserved_tokens=max(
+                    held, system.memory.held(running)
+                ),  # computed twice, it is held twice until then
+                kv_stored_tokens=system.memory.stored(running),
             )
         )
 
-        # One by one, or a static batch all together.
-        everyone_done = all(job.done for job in running)
-        for job in running:
-            if everyone_done or (system.engine == "continuous" and job.done):
-                job.status, job.leave_s = "finished", now_s
-        running = [job for job in running if job.status == "running"]
+        running = retire(running, system, now_s)
     return iterations, preemptions
+
+
+def retire(running: list[Job], system: System, now_s: float) -> list[Job]:
+    """Let those leave who are done, a static batch all together; return who stays.
+
+    Of several at once the longest output goes first, then the earliest arrival: so much for whose blocks are the older.
+    """
+    everyone_done = all(job.done for job in running)
+    for job in sorted(running, key=lambda job: (-job.output_tokens, job.number)):
+        if everyone_done or (system.engine == "continuous" and job.done):
+            job.status, job.leave_s = "finished", now_s
+            system.memory.leave(job)
+    return [job for job in running if job.status == "running"]

@@ -13,6 +13,7 @@ from simserve.scenario.serving import ServingScenario
 from simserve.simulation import simulate
 from simserve.workload import Streams, Workload
 from tests import reference_engine as reference
+from tests import reference_prefix
 
 KV_BYTES_PER_TOKEN = 131_072  # Llama-3-8B
 
@@ -102,6 +103,18 @@ def _reference_placement(prefill: Any) -> reference.Placement:
     return {"mixed": reference.Placement(), "first": reference.FIRST}[kind]
 
 
+def _reference_memory(system: dict[str, Any], kv_tokens: int | None) -> reference.Memory:
+    given = dict(system["memory"])
+    kind = given.pop("kind")
+    if kv_tokens is not None:
+        given["capacity_tokens"] = kv_tokens
+    if kind in ("unlimited", "paged"):
+        given["reserve"] = kind
+    if prefix := system.get("prefix"):
+        return reference_prefix.SharedMemory(**given, found_when_scheduled=prefix == "blocks")
+    return reference.Memory(**given)
+
+
 def _reference_host(preemption: Any) -> reference.Host:
     if preemption in ("recompute", {"kind": "recompute"}):
         return reference.Host()
@@ -110,8 +123,13 @@ def _reference_host(preemption: Any) -> reference.Host:
     return reference.Host(tokens, token_s, preemption.get("overlapped", False))
 
 
-def _reference_order(order: Any) -> reference.Order:
+def _reference_order(order: Any, memory: reference.Memory) -> Any:
     given = {"kind": order} if isinstance(order, str) else dict(order)
+    if given["kind"] == "lpm":
+        assert isinstance(memory, reference_prefix.SharedMemory)
+        return reference_prefix.LongestPrefix(memory, given.get("most_matched", 128), given.get("defer_tokens", 32))
+    if given["kind"] == "dfs":
+        return reference_prefix.DepthFirst()
     aging = {name: value for name, value in (given.get("aging") or {}).items() if value is not None}
     return reference.Order(given["kind"], given.get("skip_ahead", 0), **aging)
 
@@ -125,23 +143,21 @@ def serve_plainly(
     predictor = "oracle" if isinstance(order, str) else order.get("predictor", "oracle")
     predicted = _predict(predictor, [r.output_tokens for r in given], seed)
     jobs = [
-        reference.Job(r.arrival_s, r.prompt_tokens, r.output_tokens, r.max_tokens, r.priority, r.deadline_s, tokens)
+        reference.Job(
+            *(r.arrival_s, r.prompt_tokens, r.output_tokens, r.max_tokens, r.priority, r.deadline_s, tokens),
+            text=tuple((passage, i) for passage, length in r.text(r.output_tokens) for i in range(length)),
+        )
         for r, tokens in zip(given, predicted, strict=True)
     ]
-    memory = dict(system["memory"])
-    kind = memory.pop("kind")
-    if kv_tokens is not None:
-        memory["capacity_tokens"] = kv_tokens
-    if kind in ("unlimited", "paged"):
-        memory["reserve"] = kind
+    memory = _reference_memory(system, kv_tokens)
     rates = dict(system.get("cost", {"kind": "roofline"}))
     cost = reference.roofline if rates.pop("kind") == "roofline" else reference.linear(**rates)
     plain = reference.System(
         system["engine"],
         system["max_batch_size"],
-        reference.Memory(**memory),
+        memory,
         cost,
-        _reference_order(order),
+        _reference_order(order, memory),
         _reference_placement(system.get("prefill", "mixed")),
         _reference_host(system.get("preemption", "recompute")),
     )
@@ -158,6 +174,7 @@ def assert_same_as_reference(
     assert set(records.rejections) == {i for i, job in enumerate(jobs) if job.status == "rejected"}
     assert records.requests.rejected.tolist() == [job.status == "rejected" for job in jobs]
     assert records.requests.finished.tolist() == [job.status == "finished" for job in jobs]
+    assert records.requests.cached_tokens.tolist() == [job.cached_tokens for job in jobs]
     expected = {
         "admitted_s": [np.nan if job.admitted_s is None else job.admitted_s for job in jobs],
         "first_token_s": [job.token_s[0] if job.token_s else np.nan for job in jobs],

@@ -13,15 +13,20 @@ from simserve.request import Request
 
 
 class SharedMemory(PagedMemory):
-    """Paged memory whose requests find what others have computed."""
+    """Paged memory whose requests find what others have computed.
+
+    What a request generates is cached when it leaves or is preempted; vLLM caches a block of it as soon as it is full.
+    """
 
     def __init__(self, policy: Paged, capacity_tokens: int, cache: PrefixCache) -> None:
         super().__init__(policy, capacity_tokens)
         self._cache = cache
         self._computed: dict[int, int] = {}
         """Tokens of each admitted request that are cached or scheduled, by request id, until it decodes."""
-        self._looked_up: tuple[tuple[int, int, int], int] = ((-1, 0, 0), 0)
-        """The last look into the cache: for which request, of how many tokens, at which version; what it found."""
+        self._refused: tuple[int, int, int] = (-1, 0, 0)
+        """Who was refused last: which request, of how many tokens, with how many pages ever inserted in the cache."""
+        self._refused_hit_tokens = 0
+        """What that one found. As long as nothing is inserted, it can find no more."""
         self._held_tokens = 0
         """Tokens of cached blocks that requests hold, counted for each of them."""
 
@@ -36,43 +41,39 @@ class SharedMemory(PagedMemory):
         return self._held_tokens - self._read_tokens
 
     def try_admit(self, request: Request, tokens: int) -> bool:
-        """Take the blocks of `tokens` that are not cached, if there is room for them and for those that are."""
-        need = self._in_blocks(tokens)
-        if not self._has_room(need - self._hit_tokens(request, tokens)):
+        """Take the blocks of `tokens` that are not cached, if there is room for them and for those that are idle."""
+        need, attempt = self._in_blocks(tokens), (request.id, tokens, self._cache.counters.inserted_pages)
+        if attempt == self._refused and not self._has_room(need - self._refused_hit_tokens):
             return False
         text = self._text(request, tokens)
         match = self._cache.match(text, tokens)
         missing = need - match.tokens
         if not self._has_room(missing + match.idle_pages * self._block_tokens):
+            self._refused, self._refused_hit_tokens = attempt, match.tokens
             return False
-        private = self.reserved_tokens - self._read_tokens + missing
         self._cache.acquire(request.id, text, tokens)
         self._admitted[request.id] = tokens
         self._computed[request.id] = match.tokens
         self._held_tokens += match.tokens
-        self._settle(private)
+        self.reserved_tokens += missing + match.idle_pages * self._block_tokens
+        self._wipe()
         return True
-
-    def _hit_tokens(self, request: Request, tokens: int) -> int:
-        """Return how many of a request's tokens are cached; looked up once for as long as the cache stays as it is."""
-        key = (request.id, tokens, self._cache.version)
-        if self._looked_up[0] != key:
-            self._looked_up = (key, self._cache.match(self._text(request, tokens), tokens).tokens)
-        return self._looked_up[1]
 
     @staticmethod
     def _text(request: Request, tokens: int) -> Content:
         """Return the first `tokens` tokens of what a request has said, the prompt at least."""
         return request.text(max(0, tokens - request.prompt_tokens))
 
-    def _settle(self, private_tokens: int) -> None:
-        """Bring the account up to date, and wipe idle blocks where blank ones have run out."""
-        self.reserved_tokens = private_tokens + self._read_tokens
-        self._wipe()
-
     def _wipe(self) -> None:
+        """Wipe idle blocks where blank ones have run out."""
         if (missing := -self._blank_tokens) > 0:
+            read = self._read_tokens
             self._cache.evict(-(-missing // self._block_tokens))
+            if self._blank_tokens < 0 or self._read_tokens != read:
+                raise AssertionError(
+                    f"{missing} tokens had to be wiped: {-self._blank_tokens} are missing still, "
+                    f"and {read - self._read_tokens} went that somebody reads"
+                )
 
     @property
     def _blank_tokens(self) -> int:
@@ -89,14 +90,19 @@ class SharedMemory(PagedMemory):
         self._computed[request.id] = tokens
 
     def _insert(self, request: Request, tokens: int) -> None:
-        private = self.reserved_tokens - self._read_tokens
+        """Hand computed blocks to the cache; a copy of what somebody reads or has left there becomes blank."""
+        read = self._read_tokens
         kept, spare = self._cache.insert(request.id, self._text(request, tokens), tokens)
-        self._held_tokens += (kept + spare) * self._block_tokens
-        self._settle(private - (kept + spare) * self._block_tokens)
+        if kept or spare:
+            handed = (kept + spare) * self._block_tokens
+            self._held_tokens += handed
+            self.reserved_tokens += self._read_tokens - read - handed
 
     def join(self, request: Request) -> None:
         """Let an admitted request grow with the others from now on; its prompt is computed."""
-        self._insert(request, self._computed.pop(request.id))
+        tokens = self._computed.pop(request.id)
+        if not self._cache.found_at_once:
+            self._insert(request, tokens)
         super().join(request)
 
     def grow(self, steps: int) -> Sequence[float]:
@@ -112,13 +118,23 @@ class SharedMemory(PagedMemory):
 
     def free(self, request: Request) -> None:
         """Leave the request's blocks to the cache, or give back those that nobody could find."""
-        if request.id in self._decoding:
-            self._insert(request, self._decoding[request.id] + self._steps)
-        else:
-            self._insert(request, self._computed.pop(request.id))
-        held = self._cache.held_pages(request.id) * self._block_tokens
-        private = self.reserved_tokens - self._read_tokens - (self._in_blocks(self._leave(request)) - held)
+        decoding = request.id in self._decoding
+        computed = self._decoding[request.id] + self._steps if decoding else self._computed.pop(request.id)
+        self._insert(request, computed)
+        held, read = self._cache.held_pages(request.id) * self._block_tokens, self._read_tokens
         self._cache.release(request.id)
         self._held_tokens -= held
-        self._settle(private)
+        private = self._in_blocks(self._leave(request)) - held
+        self.reserved_tokens += self._read_tokens - read - private
+        self._check_books(request)
+
+    def _check_books(self, request: Request) -> None:
+        """Raise AssertionError unless blocks are free, private, read or idle, and none is read that nobody holds."""
         self._check_empty(request)
+        read, held = self._read_tokens, self._held_tokens
+        nobody = not self._admitted and not self._decoding
+        if not read <= self.reserved_tokens or self._blank_tokens < 0 or not read <= held or (nobody and held):
+            raise AssertionError(
+                f"of {self.capacity_tokens} tokens {self.reserved_tokens} are reserved, of which {read} are cached and "
+                f"read {held} times over, and {self._blank_tokens} are blank, after request {request.id} has left"
+            )

@@ -37,11 +37,16 @@ class PrefixLookup(Protocol):
         """Return how much of the first `prompt_tokens` tokens of a text is cached."""
 
 
+_SOMEBODY_LEFT = -1
+"""No version of a cache."""
+
+
 class LongestPrefixQueue:
     """The longest cached prefix goes first, ties by arrival; by arrival alone while more than `most_matched` wait.
 
-    Keys change with the cache, so they are found anew when the head is asked for: once in each scheduling step, as in
-    SGLang (what the step itself admits and evicts counts in the next one), and again when somebody joins.
+    Keys change with the cache and with who waits, so they are found anew when the head is asked for: once in each
+    scheduling step, as in SGLang (what the step itself admits and evicts counts in the next one), and again when
+    somebody joins. A step is known by its time.
     """
 
     skip_ahead = 0
@@ -57,7 +62,8 @@ class LongestPrefixQueue:
         self._line: list[int] = []
         """Ids of all who wait, whoever goes first at the end."""
         self._sorted_version: int | None = None
-        """The version of the cache by which the line is sorted; None when it has to be sorted anew."""
+        """The version of the cache by which the line is sorted; None when it has to be sorted anew, `_SOMEBODY_LEFT`
+        when it has to be in the next step: who was deferred for the one who left need not be any more."""
         self._step_s = -math.inf
         """The scheduling step for which the line holds, whatever happens to the cache meanwhile."""
         self._head_id = -1
@@ -119,6 +125,7 @@ class LongestPrefixQueue:
         """Take the request that `head` has just shown."""
         if self._sorted_version is not None:
             self._line.pop()
+            self._sorted_version = _SOMEBODY_LEFT
         return self._waiting.pop(self._head_id)
 
     def put_back(self, request: Request) -> None:
