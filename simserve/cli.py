@@ -143,6 +143,9 @@ def main() -> None:
     except OSError as fault:
         typer.echo(f"cannot read or write: {fault}", err=True)
         raise SystemExit(1) from None
+    except MemoryError as fault:
+        typer.echo(f"not enough memory: {fault or 'try less of it'}", err=True)
+        raise SystemExit(1) from None
     except BrokenProcessPool:
         typer.echo("a worker process was killed, perhaps for want of memory; try fewer with --workers 1", err=True)
         raise SystemExit(1) from None
