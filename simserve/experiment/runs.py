@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from simserve.experiment import cpu_timing, forward_pass, gantt, latency_profile, prediction, serving
+from simserve.experiment import block_sharing, cpu_timing, forward_pass, gantt, latency_profile, prediction, serving
 from simserve.experiment.search import Bracket, bisect
 from simserve.experiment.task import RunResult, Task, is_wanted
 from simserve.scenario import Study, at_point
@@ -16,6 +16,7 @@ RUN: dict[str, Callable[[Any, Task], RunResult]] = {
     "serving": serving.run,
     "prediction": prediction.run,
     "latency_profile": latency_profile.run,
+    "block_sharing": block_sharing.run,
     "padding": forward_pass.run_padding,
     "selective_batching": forward_pass.run_selective_batching,
     "gantt": gantt.run,

@@ -1,5 +1,6 @@
 """The kinds of study, and with them the whole schema of a scenario. Each kind lives in a file of its name."""
 
+from simserve.scenario.block_sharing import BlockSharingScenario
 from simserve.scenario.cpu_timing import CpuTimingScenario
 from simserve.scenario.forward_pass import PaddingScenario, SelectiveBatchingScenario
 from simserve.scenario.gantt import GanttScenario
@@ -14,6 +15,7 @@ KINDS: dict[str, type[Study]] = {
     "serving": ServingScenario,
     "prediction": PredictionScenario,
     "latency_profile": LatencyProfileScenario,
+    "block_sharing": BlockSharingScenario,
     "padding": PaddingScenario,
     "selective_batching": SelectiveBatchingScenario,
     "gantt": GanttScenario,
