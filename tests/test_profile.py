@@ -109,11 +109,11 @@ def test_measured_is_piecewise_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("batch,latency_s\n1,0.003\n2,abc\n3,0.005\n", "at least two points"),
-        ("batch,latency_s\n1,0.003\n2,\n", "at least two points"),
+        ("batch,latency_s\n1,0.003\n2,abc\n3,0.005\n", "row 2 below the header needs a number"),
+        ("batch,latency_s\n1,0.003\n2,\n", "row 2 below the header needs a number"),
         ("batch,latency_s\n1,0.003\n", "at least two points"),
         ("batch,latency_s\n", "at least two points"),
-        ("batch,latency_s\n1,0.003\n2,inf\n", "at least two points"),
+        ("batch,latency_s\n1,0.003\n2,inf\n", "row 2 below the header needs a number"),
         ("batch,latency_s\n2,0.003\n1,0.004\n", "batch sizes must rise"),
         ("batch,latency_s\n1,0.003\n1,0.004\n", "batch sizes must rise"),
         ("batch,latency_s\n0,0.003\n1,0.004\n", "batch sizes must rise from 1"),

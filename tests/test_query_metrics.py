@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,15 @@ from simserve.query_records import Ballots, QueryRecords
 from tests.predictions import fixed, line, serve, vote
 
 CACHE = {"kind": "clock", "capacity": 10}
+
+
+def all_dropped() -> QueryRecords:
+    """Return a run in which the only query was dropped."""
+    served = serve([0.0])
+    never = np.full(1, np.nan)
+    return replace(
+        served, finish_s=never, admitted_s=never, expired=np.ones(1, dtype=np.bool_), batches=(served.batches[0].of(9),)
+    )
 
 
 def test_run_metrics_by_hand() -> None:
@@ -62,7 +72,7 @@ def test_dropped_queries_miss_and_have_no_latency() -> None:
     assert (found["finished"], found["rejected"]) == (1, 3)
     assert found["slo_attainment"] == 0.25
     assert found["e2e_max_s"] == 10
-    nothing = run_metrics(serve([0.0], controller=fixed(2), patience_s=1.0, max_delay_s=2.0), 20.0)
+    nothing = run_metrics(all_dropped(), 20.0)
     assert (nothing["finished"], nothing["rejected"], nothing["duration_s"], nothing["iterations"]) == (0, 1, 0, 0)
     assert math.isnan(nothing["utilization"])
     assert math.isnan(nothing["e2e_mean_s"])
@@ -180,7 +190,7 @@ def test_adapting_to_a_disturbance() -> None:
 
 
 def test_diagnostics_with_nothing_to_say() -> None:
-    found = diagnostics(serve([0.0], controller=fixed(2), patience_s=1.0, max_delay_s=2.0), 1.0, 100)
+    found = diagnostics(all_dropped(), 1.0, 100)
     assert list(found) == list(DIAGNOSTICS)
     assert found["expired_share"] == 1
     assert found["batches"] == 0
