@@ -317,6 +317,23 @@ def test_the_least_recently_used_is_wiped_tail_first(fast_forward: bool) -> None
     assert cached(orca(rows, 7 * 16, fast_forward=fast_forward)) == [0, 0, 0, 32, 16]
 
 
+@BOTH
+@pytest.mark.parametrize(("order", "admitted_s"), [("lpm", 14), ("fcfs", 3)])
+def test_a_wipe_may_bring_another_to_the_head(order: str, admitted_s: float, fast_forward: bool) -> None:
+    # 20 blocks of one token. r0 leaves 2 and r1 8 behind; r2 has t - 2 at second t, and 20 at most. At 3 come r3, of 2
+    # tokens, and r4, of 19, the first 2 as r0. Longest prefix first: r4, for whom there is no room, goes before r3, for
+    # whom there is. At 12 r2's next token needs r0's last, at 13 its first. From 14 on r4 finds nothing: r3 came first.
+    rows: list[Said] = [
+        (0.0, ((0, 2),), 1),
+        (1.0, ((own_prompt(1), 8),), 1),
+        (2.0, ((own_prompt(2), 1),), 18),
+        (3.0, ((own_prompt(3), 2),), 1),
+        (3.0, ((0, 2), (own_prompt(4), 17)), 1),
+    ]
+    records = orca(rows, 20, block_tokens=1, order=order, fast_forward=fast_forward)
+    assert records.admitted_s.tolist() == [0, 1, 2, admitted_s, 20]
+
+
 # Whole workloads.
 
 
