@@ -10,6 +10,7 @@ import typer
 
 from simserve import __version__, console, experiment
 from simserve.experiment import ExecutorError
+from simserve.plugin import PartError
 from simserve.report import OutputError
 from simserve.scenario import ScenarioError, Study, find, json_schema, load
 
@@ -136,11 +137,14 @@ def main() -> None:
     """Run the command line; faults of the user's input end in a message and exit status 2, never in a traceback."""
     try:
         app()
-    except (BadInputError, ExecutorError, OutputError, ScenarioError) as fault:
+    except (BadInputError, ExecutorError, OutputError, PartError, ScenarioError) as fault:
         typer.echo(str(fault), err=True)
         raise SystemExit(2) from None
     except OSError as fault:
         typer.echo(f"cannot read or write: {fault}", err=True)
+        raise SystemExit(1) from None
+    except MemoryError as fault:
+        typer.echo(f"not enough memory: {fault or 'try less of it'}", err=True)
         raise SystemExit(1) from None
     except BrokenProcessPool:
         typer.echo("a worker process was killed, perhaps for want of memory; try fewer with --workers 1", err=True)

@@ -112,13 +112,13 @@ def _unbracketed(status: "pd.Series[str]") -> str:
 def _metrics(scenario: Study, summary: pd.DataFrame) -> Table:
     """Return one row for each system and point: the means of the main metrics, with half their interval."""
     keys = ["system", *scenario.sweep]
-    table = _table(
-        scenario.title or scenario.name, "system", *map(path_label, scenario.sweep), *map(label, scenario.HEADLINES)
-    )
+    known = set(summary.loc[summary["mean"].notna(), "metric"])
+    headlines = [metric for metric in scenario.HEADLINES if metric in known]  # not what applies to no system
+    table = _table(scenario.title or scenario.name, "system", *map(path_label, scenario.sweep), *map(label, headlines))
     for point, rows in summary.groupby(keys, sort=False, dropna=False):
         by_metric = rows.set_index("metric")
         halves = (by_metric["ci_high"] - by_metric["ci_low"]) / 2
-        cells = [plus_minus(by_metric["mean"][metric], halves[metric]) for metric in scenario.HEADLINES]
+        cells = [plus_minus(by_metric["mean"][metric], halves[metric]) for metric in headlines]
         table.add_row(*("" if value != value else str(value) for value in point), *cells)
     return table
 

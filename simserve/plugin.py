@@ -10,6 +10,10 @@ from pydantic import BeforeValidator, Field, model_validator
 from simserve.spec import Spec, nearest
 
 
+class PartError(Exception):
+    """A part of the user's has said in the middle of a run what it must not; the message says which, and what."""
+
+
 class CustomPart(Spec):
     """A class of the user's, made with `parameters` as keyword arguments.
 

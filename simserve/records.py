@@ -35,6 +35,8 @@ class Stretches(NamedTuple):
     """Prompt tokens computed, in each iteration."""
     decode_sequences: Floats
     running: Floats
+    kv_reserved_tokens: Floats
+    """At the end of the first iteration; NaN where what is stored is what is reserved."""
     kv_stored_tokens: Floats
     """Tokens with KV written by the end of the first iteration; each further one adds `decode_sequences`."""
 
@@ -221,7 +223,10 @@ class Log:
         self._readmissions: list[tuple[int, int]] = []
         self._resumptions: list[tuple[int, int]] = []
         self._end_s = array("d")
-        self._kv_reserved_tokens = array("d")
+        self._regrown = array("q")
+        """Iterations that end with other KV tokens reserved than the first of their stretch,"""
+        self._regrown_tokens = array("d")
+        """and how many."""
         self._stretches = bytearray()
         self.iteration = 0
         """Number of the next iteration."""
@@ -238,11 +243,15 @@ class Log:
     ) -> None:
         """Write down a stretch that starts at `start_s`; see `Stretches`.
 
-        The end of each of its iterations is given, and the KV tokens reserved, NaN where what is stored is reserved.
+        The end of each of its iterations is given, and the KV tokens that are reserved then.
         """
-        iterations = len(ends_s)
-        self._stretches += _pack(iterations, start_s, prefill_tokens, decode_sequences, running, kv_stored_tokens)
-        self._kv_reserved_tokens.extend(kv_reserved_tokens)
+        iterations, reserved = len(ends_s), kv_reserved_tokens[0]
+        self._stretches += _pack(
+            iterations, start_s, prefill_tokens, decode_sequences, running, reserved, kv_stored_tokens
+        )
+        if kv_reserved_tokens[-1] > reserved:
+            self._regrown.extend(range(self.iteration, self.iteration + iterations))
+            self._regrown_tokens.extend(kv_reserved_tokens)
         if isinstance(ends_s, np.ndarray):
             self._end_s.frombytes(ends_s.tobytes())
         else:
@@ -304,7 +313,8 @@ class Log:
         start_s[first] = stretch.start_s
         decode = unfold(stretch.decode_sequences)
         stored = unfold(stretch.kv_stored_tokens) + decode * (np.arange(len(end_s)) - unfold(first))
-        reserved = np.array(self._kv_reserved_tokens)
+        reserved = unfold(stretch.kv_reserved_tokens)
+        reserved[np.array(self._regrown, dtype=np.int64)] = np.array(self._regrown_tokens)
         return IterationRecords(
             start_s=start_s,
             end_s=end_s,

@@ -30,7 +30,10 @@ class _Loader(yaml.SafeLoader):
             if key in seen:
                 raise ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
             seen.add(key)
-        return super().construct_mapping(node, deep)
+        mapping = super().construct_mapping(node, deep)
+        if wrong := [key for key in mapping if not isinstance(key, str)]:  # out of what was merged
+            raise ConstructorError(None, None, f"key {wrong[0]!r} is not a name; put it in quotes", node.start_mark)
+        return mapping
 
 
 for _tag, _pattern, _first in (

@@ -308,7 +308,7 @@ def test_distributions_need_the_table_of_requests() -> None:
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({"metrics": []}, "give at least one of metrics, distributions and curves"),
+        ({"metrics": []}, "give at least one of metrics, distributions, curves and gantt"),
         ({"metrics": [], "distributions": ["ttft_s"], "against": "ttft_p50_s"}, "against needs metrics"),
     ],
 )

@@ -132,3 +132,30 @@ def test_what_is_refused(tmp_path: Path, override: str, message: str) -> None:
         load(tmp_path / "chart.yaml", [override])
     (problem,) = caught.value.problems
     assert problem.startswith(message)
+
+
+def test_a_sweep_has_a_chart_for_each_point() -> None:
+    path = "systems.a.max_batch_size"
+    tables = [labelled("continuous"), labelled("static")]
+    for seats, table in enumerate(tables, start=1):
+        table.insert(0, path, seats)
+        table["system"] = "a"
+    both = pd.concat(tables)
+    both = both[["system", path, "replication", "request_id", "iteration", "phase", "new_tokens"]]
+    names = [name for name, _ in charts_of(both)]
+    assert len(names) == len(set(names)) == 2
+
+
+@pytest.mark.parametrize(
+    ("figure", "gantt", "metrics"),
+    [
+        ("{lines: {iterations: 3}}", False, True),
+        ("{gantt: false}", False, True),
+        ("{metrics: [iterations]}", False, True),
+        ("{gantt: true}", True, True),
+    ],
+)
+def test_what_is_drawn(tmp_path: Path, figure: str, gantt: bool, metrics: bool) -> None:
+    (tmp_path / "chart.yaml").write_text(BASE + f"figure: {figure}\n")
+    drawn = load(tmp_path / "chart.yaml").drawn
+    assert (drawn.gantt, bool(drawn.metrics)) == (gantt, metrics)

@@ -251,7 +251,8 @@ def test_a_budget_never_exceeded_is_no_budget(rows: list[Row], system: dict[str,
     mixed = serve(rows, **{**system, "prefill": "mixed"})
     tokens = (mixed.iterations.prefill_tokens + mixed.iterations.decode_sequences).max(initial=0)
     ample = max(int(tokens), system["max_batch_size"])
-    assert_identical(serve(rows, **{**system, "prefill": chunked(ample)}), mixed)
+    # A head for which no budget is left is not tried, so that memory has no occasion to refuse it.
+    assert_identical(serve(rows, **{**system, "prefill": chunked(ample)}), mixed, but=("refused",))
     # One token less cuts the fullest iteration.
     assume(tokens > system["max_batch_size"])
     tight = serve(rows, **{**system, "prefill": chunked(ample - 1)}).iterations

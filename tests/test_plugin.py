@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from simserve import simulation
 from simserve.experiment import open_executor, run_study
+from simserve.plugin import PartError
 from simserve.scenario import ScenarioError, load
 from simserve.scheduling import OrderSpec, PrefillSpec
 from simserve.scheduling.predictor import PredictorSpec
@@ -134,5 +135,5 @@ systems: {{orca: {{engine: continuous, order: "{module}:ByPromt"}}}}
 
 def test_a_wrong_number_of_predictions_is_a_fault_of_the_predictor(module: str) -> None:
     order = {"kind": "sjf", "predictor": f"{module}:Short"}
-    with pytest.raises(ValueError, match="must predict one number for each of the 60 requests"):
+    with pytest.raises(PartError, match="must predict one number for each of the 60 requests"):
         simulation.run(small(systems=systems(order=order)), "orca")

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simserve.memory import ClockCache
@@ -67,6 +67,21 @@ def test_under_way_is_never_evicted() -> None:
     cache.insert(3, 30)
     assert [cache.look_up(key) for key in (1, 2, 3)] == [None, 20, 30]
     assert len(cache) == 2
+
+
+def test_the_hand_passes_those_under_way() -> None:
+    """2 is under way all the time, and the hand comes by again and again: it leaves seat and flag alone."""
+    cache = ClockCache(2)
+    cache.insert(1, 10)
+    cache.insert(2, 20)
+    cache.answered(1, 10)
+    for key in (3, 4, 5):
+        assert not ask(cache, key, 10 * key)
+    assert cache.look_up(2) == 20
+    cache.answered(2, 20)
+    # 5 and 2 have their flags; the hand is at 2: it takes 2's and 5's, then 2's seat.
+    assert not ask(cache, 6)
+    assert [cache.look_up(key) for key in (2, 5)] == [None, 50]
 
 
 def test_an_answer_is_that_of_its_query() -> None:
@@ -146,9 +161,10 @@ class Naive:
             self.free.append(place)
 
 
-STEPS = st.lists(st.tuples(st.sampled_from("aaaaxf"), st.integers(0, 9), st.integers(0, 3)), max_size=120)
+STEPS = st.lists(st.tuples(st.sampled_from("aaxxxf"), st.integers(0, 9), st.integers(0, 3)), max_size=120)
 
 
+@settings(max_examples=500)
 @given(st.integers(1, 6), STEPS)
 def test_as_a_naive_model(capacity: int, steps: list[tuple[str, int, int]]) -> None:
     """Queries are asked, answered and given up as an inbox does it: only queries that are out, each of them once."""

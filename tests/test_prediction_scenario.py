@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from simserve import query_metrics, query_simulation
-from simserve.experiment import Tables, open_executor, quick_form, run_study
+from simserve.experiment import Tables, open_executor, publish, quick_form, run_study
 from simserve.experiment.executors import InProcess
 from simserve.scenario import ScenarioError, at_point, grid, json_schema, load
 from simserve.scenario.prediction import PredictionScenario
@@ -95,7 +95,7 @@ BROKEN = [
     ("systems.one.profile={kind: piecewise, points: [[1, 0.2], [2, 0.1]]}", "systems.one.profile: batch sizes must rise from 1 or more, and latencies must not fall"),
     ("systems.one.profile={kind: piecewise, points: []}", "systems.one.profile: a profile needs at least two points, each a batch size and its latency in seconds"),
     ("systems.one.profile={kind: piecewise, points: [[1, 0], [2, 0.1]]}", "systems.one.profile: a batch must take time: latencies of at least 1e-09 s"),
-    ("systems.one.profile={kind: measured, path: bad.csv}", "bad.csv: a profile needs at least two points"),
+    ("systems.one.profile={kind: measured, path: bad.csv}", "bad.csv: row 2 below the header needs a number"),
     ("systems.one.profile={kind: measured, path: nowhere.csv}", "nowhere.csv' as CSV: No such file or directory"),
     ("systems.one.profile={kind: measured, path: good.csv, latency_column: latency_ms}", "has no column 'latency_ms'; did you mean 'latency_s'? It has: batch, latency_s"),
     ("systems.one.profile={kind: decode, model: llama-3, context_tokens: 1}", "systems.one.profile.model: unknown model 'llama-3'; did you mean"),
@@ -131,11 +131,12 @@ BROKEN = [
     ("systems.many.models.m.accuracy=1.1", "systems.many.models.m.accuracy: must be at least 0 and at most 1; got 1.1"),
     ("systems.many.models.m.drift={at: 1.5, accuracy: 0}", "systems.many.models.m.drift.at: must be at least 0 and at most 1; got 1.5"),
     ("systems.many.models.m.cache={kind: clock, capacity: 1}", "systems.many.models.m.cache: unknown key"),
-    ("systems.many.num_labels=1", "systems.many.num_labels: must be a whole number of at least 2; got 1"),
+    ("systems.many.num_labels=1", "systems.many.num_labels: must be a whole number of at least 2 and at most 1000000; got 1"),
     ("systems.many.deadline_s=0", "systems.many.deadline_s: must be greater than 0; got 0"),
     ("systems.many.max_delay_s=1", "systems.many.max_delay_s: unknown key"),
     ("workload.popularity=zipf", "workload.popularity.items: is missing"),
     ("workload.deadline_s=0", "workload.deadline_s: must be greater than 0; got 0"),
+    ("workload.deadline_s=1", "workload.deadline_s: an ensemble drops no queries; its own is systems.many.deadline_s"),
     ("workload.prompt_tokens=5", "workload.prompt_tokens: unknown key"),
     ("model=llama-3-8b", "model: unknown key"),
     ("settle_batches=-1", "settle_batches: must be a whole number of at least 0; got -1"),
@@ -164,12 +165,14 @@ def test_everything_at_once(base: Path) -> None:
 
 # What is odd, and runs.
 
+ONE = "systems={one: {engine: predictive, profile: {kind: linear, a_s: 0.003, b_s: 0.0005}}}"
 ODD = [
     ["workload.num_requests=1"],
     ["workload.num_requests=1", "systems.one.cache={kind: clock, capacity: 1}"],
-    ["workload.arrivals=burst", "workload.deadline_s=1e-9", "systems.one.controller={kind: fixed, batch_size: 1}"],
-    ["workload.deadline_s=0.001", "systems.one.max_delay_s=5"],
-    ["workload.deadline_s=1e308", "systems.many.deadline_s=1e308", "slo.latency_s=1e308"],
+    [ONE, "workload.arrivals=burst", "workload.deadline_s=1e-9", "systems.one.controller={kind: fixed, batch_size: 1}"],
+    [ONE, "workload.deadline_s=0.001", "systems.one.max_delay_s=5"],
+    [ONE, "workload.deadline_s=1e308", "slo.latency_s=1e308"],
+    ["systems.many.deadline_s=1e308", "slo.latency_s=1e308"],
     ["slo.latency_s=1e-300"],
     ["systems.one.replicas=[1]"],
     ["systems.one.replicas=[1e-9]"],
@@ -185,7 +188,7 @@ ODD = [
     ["systems.one.noise={kind: normal, sigma: 10}", "systems.one.controller=quantile"],
     ["systems.one.controller={kind: estimator, ridge: 0}", "systems.one.profile={kind: linear, a_s: 0.1, b_s: 0}"],
     ["systems.one.controller=quantile", "systems.one.profile={kind: linear, a_s: 0.1, b_s: 0}"],
-    ["systems.one.cache={kind: clock, capacity: 2}", "workload.popularity={kind: zipf, items: 5}", "workload.deadline_s=0.004"],
+    [ONE, "systems.one.cache={kind: clock, capacity: 2}", "workload.popularity={kind: zipf, items: 5}", "workload.deadline_s=0.004"],
     ["systems.one.cache={kind: clock, capacity: 1}", "workload.popularity={kind: zipf, items: 1, exponent: 0}"],
     ["systems.one.disturbances=[{batches: [0, 9], pause_s: 1}, {time_s: [0, 1], fixed: 1e9}]"],
     ["systems.many.models.m.accuracy=0", "systems.many.models.n.accuracy=0"],
@@ -194,7 +197,7 @@ ODD = [
     ["systems.many.selection={kind: single, model: n}"],
     ["systems.many.selection={kind: exp3, learning_rate: 1000}"],
     ["systems.many.selection=exp4", "systems.many.deadline_s=1e-9"],
-    ["systems.many.num_labels=1000000000"],
+    ["systems.many.num_labels=1000000"],
     ["settle_batches=1e9"],
     ["output={requests: true, batches: true, learning: true}", "replications=2"],
 ]  # fmt: skip
@@ -394,3 +397,41 @@ def test_what_is_no_profile_study(base: Path, override: str, message: str) -> No
     with pytest.raises(ScenarioError) as caught:
         load(base.parent / "scenario.yaml", [override])
     assert any(message in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_distributions_show_the_bound_of_queries(tmp_path: Path) -> None:
+    scenario = loaded(tmp_path, BASE + "figure: {distributions: [e2e_s, ttft_s]}\n")
+    publish(scenario, tmp_path, InProcess())
+    assert (tmp_path / "base/figure.png").exists()
+    assert [scenario.slo.bound_on(name) for name in ("e2e_s", "ttft_s", "tpot_s")] == [0.02, 0.02, None]
+
+
+def test_gpus_are_counted_by_replica(tmp_path: Path) -> None:
+    search = "search: {low: 1, high: 1000, rel_tol: 0.5, demand_per_s: 5000}\n"
+    scenario = loaded(tmp_path, BASE + search)
+    moved = load(tmp_path / "scenario.yaml", ["systems.one.replicas=[1, 0.5]"])
+    assert [scenario.gpus_of(name) for name in ("one", "many")] == [1, 2]
+    assert moved.gpus_of("one") == 2
+
+
+def test_a_part_of_the_users_can_be_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code = "class Two:\n    def limit(self, slack_s):\n        return 2\n    def observe(self, batch_size, service_s):\n        pass\n"
+    (tmp_path / "swept_controllers.py").write_text(code)
+    sweep = 'sweep: {systems.one.controller: [aimd, "swept_controllers:Two", {kind: custom, path: "swept_controllers:Two"}]}\n'
+    assert len(study(loaded(tmp_path, BASE + sweep))["runs"]) == 3 + 1
+
+
+def test_a_model_must_fit_its_gpu_in_a_profile_too(tmp_path: Path) -> None:
+    profile = "{kind: decode, model: llama-3-70b, context_tokens: 100}"
+    text = f"kind: latency_profile\nname: x\ntarget_s: 1\nsystems: {{a: {{profile: {profile}}}}}\n"
+    with pytest.raises(ScenarioError, match="llama-3-70b does not fit on h100-sxm"):
+        loaded(tmp_path, text)
+
+
+@pytest.mark.parametrize("key", ["distributions: [e2e_s]", "gantt: true"])
+def test_a_figure_of_what_a_kind_does_not_have(tmp_path: Path, key: str) -> None:
+    text = f"kind: latency_profile\nname: x\ntarget_s: 1\nsystems: {{a: {{profile: {{kind: linear, a_s: 1, b_s: 1}}}}}}\nfigure: {{{key}}}\n"
+    with pytest.raises(ScenarioError, match="a latency_profile study has no"):
+        loaded(tmp_path, text)

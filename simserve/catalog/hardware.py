@@ -39,3 +39,12 @@ class Hardware(Spec):
     def kv_capacity_tokens(self, model: Model) -> int:
         """Return how many tokens of KV cache fit beside the weights of `model`."""
         return int(self.usable_kv_bytes(model) // model.kv_bytes_per_token)
+
+    def check_fits(self, model: Model) -> None:
+        """Raise ValueError where the model's weights leave no room for KV."""
+        if (missing := -self.usable_kv_bytes(model)) >= 0:
+            raise ValueError(
+                f"{model.name} does not fit on {self.gpu.name}: its weights take {model.weight_bytes / 1e9:.2f} GB, "
+                f"{missing / 1e9:.2f} GB more than memory_fraction {self.memory_fraction:g} "
+                f"of {self.gpu.memory_bytes / 1e9:g} GB"
+            )

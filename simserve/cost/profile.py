@@ -157,8 +157,12 @@ class MeasuredProfile(_Interpolated):
 
     @model_validator(mode="after")
     def _are_a_profile(self) -> Self:
+        points = self._points
+        if len(wrong := np.flatnonzero(~np.isfinite(points).all(axis=1))):
+            columns = f"{self.batch_column} and {self.latency_column}"
+            raise ValueError(f"{self.path}: row {wrong[0] + 1} below the header needs a number for each of {columns}")
         try:
-            _check_points(self._points)
+            _check_points(points)
         except ValueError as fault:
             raise ValueError(f"{self.path}: {fault}") from None
         return self
@@ -171,8 +175,13 @@ class DecodeProfile(LatencyProfile):
     model: NamedModel
     hardware: Hardware = Hardware()
     cost: Annotated[Annotated[Roofline | Linear, Field(discriminator="kind")], BareName] = Roofline()
-    context_tokens: Count
+    context_tokens: Annotated[Count, Field(le=10_000_000)]
     """Past tokens of each sequence, whose KV the step reads."""
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> Self:
+        self.hardware.check_fits(self.model)
+        return self
 
     def latency_s(self, batch_size: int) -> float:
         """Return the seconds of the step."""

@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import simpy
@@ -43,6 +43,9 @@ class Engine(ABC):
 
     Subclasses say when the doors are open to newcomers and when one who came in leaves again.
     """
+
+    leave_together: ClassVar[bool]
+    """Whether those who join the group in one iteration all stay until the last of them is done."""
 
     def __init__(
         self,
@@ -84,10 +87,6 @@ class Engine(ABC):
     @abstractmethod
     def _doors_open(self) -> bool:
         """Whether waiting requests may be admitted now."""
-
-    @abstractmethod
-    def _leave_together_after(self, joining: list[Request]) -> int | None:
-        """Return after how many tokens those leave who join the group together; None for each after its own last."""
 
     @abstractmethod
     def _finish_iteration(self, request: Request) -> int:
@@ -157,12 +156,8 @@ class Engine(ABC):
         An unfinished prompt goes on first; then who was preempted comes back, and then newcomers are admitted.
         """
         pieces: list[Piece] = []
-        may_admit = bool(
-            may_admit
-            and (self._queue or self._preempted)
-            and self._running < self._max_batch_size
-            and self._doors_open()
-        )
+        if not (self._queue or self._preempted) or self._running >= self._max_batch_size or not self._doors_open():
+            may_admit = False
         if may_admit or self._unfinished:
             limit = self._prompt_budget(self._group.size)
             budget = math.inf if limit is None else limit
@@ -207,12 +202,13 @@ class Engine(ABC):
         passed: list[Request] = []
         while budget > 0 and queue and running < self._max_batch_size:
             request = queue.head(now_s)
-            if try_admit(request, request.prompt_tokens):
+            prompt_tokens = request.prompt_tokens
+            if try_admit(request, prompt_tokens):
                 queue.pop()
                 log.admitted_iteration[request.id] = log.iteration
                 if cached := cached_tokens(request):
                     log.cached_tokens[request.id] = cached
-                budget = self._cut_piece(pieces, (request, request.prompt_tokens - cached, cached), budget)
+                budget = self._cut_piece(pieces, (request, prompt_tokens - cached, cached), budget)
                 running += 1
                 continue
             log.refused.add(request.id)
@@ -275,7 +271,8 @@ class Engine(ABC):
 
     def _join(self, ended: list[Request]) -> None:
         """Let those join the group whose prompts end in this iteration, with a token each."""
-        log, emitted_before, together = self._log, self._emitted, self._leave_together_after(ended)
+        log, memory, group, emitted_before = self._log, self._memory, self._group, self._emitted
+        longest = max([request.output_tokens for request in ended]) if self.leave_together else 0
         for request in ended:
             emitted = 1
             if request.id in emitted_before:
@@ -283,8 +280,8 @@ class Engine(ABC):
                 log.resume(request)
             else:
                 log.first_token_iteration[request.id] = log.iteration
-            self._memory.join(request)
-            self._group.join(request, emitted, together or request.output_tokens)
+            memory.join(request)
+            group.join(request, emitted, longest or request.output_tokens)
 
     def _unfinished_tokens(self) -> int:
         """Return the KV tokens of the prompt that is computed in part."""
@@ -340,7 +337,8 @@ class Engine(ABC):
 
     def _retire(self) -> None:
         """Let those leave whose last iteration has run."""
-        for request in self._group.leave():
+        left = self._group.leave()
+        for request in left:
             self._log.finish_iteration[request.id] = self._finish_iteration(request)
-            self._running -= 1
             self._memory.free(request)
+        self._running -= len(left)

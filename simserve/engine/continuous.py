@@ -12,11 +12,10 @@ from simserve.request import Request
 class ContinuousEngine(Engine):
     """A metro: at every stop some get off and others get on."""
 
+    leave_together = False
+
     def _doors_open(self) -> bool:
         return True
-
-    def _leave_together_after(self, joining: list[Request]) -> int | None:
-        return None
 
     def _finish_iteration(self, request: Request) -> int:
         return self._log.iteration - 1

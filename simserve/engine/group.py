@@ -49,13 +49,15 @@ class Group:
     def leave(self) -> list[Request]:
         """Let all leave whose time has come, and return them."""
         calendar, done, members = self._calendar, self.decodes_done, self._members
-        left = []
+        left: list[Request] = []
         while calendar and calendar[0][0] <= done:
             entry = heappop(calendar)
             leaves, joined, request = entry
             if members.get(request.id) is entry:  # and was not dropped
-                self._remove(request, leaves - joined)
+                del members[request.id]
+                self.context_tokens -= request.prompt_tokens + leaves - joined
                 left.append(request)
+        self.size -= len(left)
         return left
 
     def latest_id(self) -> int:
@@ -64,12 +66,8 @@ class Group:
 
     def drop(self, request_id: int) -> tuple[Request, int]:
         """Take a member out before its time; return it and how many tokens it has emitted."""
-        _, joined, request = self._members[request_id]
+        _, joined, request = self._members.pop(request_id)
         decodes = self.decodes_done - joined
-        self._remove(request, decodes)
-        return request, 1 + decodes
-
-    def _remove(self, request: Request, decodes: int) -> None:
-        del self._members[request.id]
         self.size -= 1
         self.context_tokens -= request.prompt_tokens + decodes
+        return request, 1 + decodes

@@ -12,11 +12,10 @@ from simserve.request import Request
 class RequestLevelEngine(Engine):
     """A tour coach: it leaves with who is there, and nobody gets off before the last stop."""
 
+    leave_together = True
+
     def _doors_open(self) -> bool:
         return self._running == 0
-
-    def _leave_together_after(self, joining: list[Request]) -> int | None:
-        return max(request.output_tokens for request in joining)
 
     def _finish_iteration(self, request: Request) -> int:
         return self._log.first_token_iteration[request.id] + request.output_tokens - 1

@@ -35,7 +35,8 @@ def publish(
             report.write_csv(table, folder / f"{name}.csv")
         title = scenario.title or scenario.name
         report.draw(folder, title, scenario.drawn, getattr(scenario, "slo", None), search=scenario.searched is not None)
-        report.write_page(folder, title, scenario.source, footer=_footer(scenario, quick))
+        summarised = scenario.SUMMARISED or scenario.HEADLINES
+        report.write_page(folder, title, scenario.source, _footer(scenario, quick), summarised)
         report.write_manifest(
             folder,
             scenario=scenario.model_dump(mode="json"),

@@ -33,6 +33,8 @@ class SearchResult:
     bracket: Bracket
     runs: tuple[RunResult, ...]
     demand_per_s: float | None = None
+    gpus_each: int = 1
+    """How many GPUs a system is made of."""
 
     @property
     def times_digest(self) -> str:
@@ -46,7 +48,7 @@ class SearchResult:
         goodput = low if low is not None and status == "bracketed" else math.nan
         if self.demand_per_s is None:
             return {"goodput_per_s": goodput}
-        gpus = math.nan if math.isnan(goodput) else math.ceil(self.demand_per_s / goodput)
+        gpus = math.nan if math.isnan(goodput) else math.ceil(self.demand_per_s / goodput) * self.gpus_each
         return {"goodput_per_s": goodput, "gpus_for_demand": gpus}
 
 
@@ -82,4 +84,6 @@ def search_task(scenario: TrafficStudy, task: Task) -> SearchResult:
     bracket = bisect(attains, search.low, search.high, search.rel_tol)
     if bracket.low is not None and any(is_wanted(getattr(output, table), task) for table in nothing):
         runs[bracket.low] = run_task(scenario, at(bracket.low))
-    return SearchResult(task, bracket, tuple(run for _, run in sorted(runs.items())), search.demand_per_s)
+    return SearchResult(
+        task, bracket, tuple(run for _, run in sorted(runs.items())), search.demand_per_s, scenario.gpus_of(task.system)
+    )

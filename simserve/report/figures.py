@@ -50,7 +50,7 @@ from simserve.report.series import (
 )
 from simserve.report.style import CHARACTER_IN, COLOURS, DASHES, MARKERS, STYLE, WIDTH_IN, Look, style
 from simserve.report.tables import read_csv
-from simserve.scenario import serving, study
+from simserve.scenario import study
 
 TITLE_CHARACTERS = 95
 PANEL_COLUMNS = 2
@@ -63,7 +63,7 @@ LEGEND_ROW_IN = 0.22
 DPI = 150
 
 
-def draw(folder: Path, title: str, figure: study.Figure, slo: serving.SLO | None, search: bool) -> None:
+def draw(folder: Path, title: str, figure: study.Figure, slo: study.Promise | None, search: bool) -> None:
     """Draw the CSVs in `folder`: goodput.csv (beside claims.csv, if there is one) of a search.
 
     Of anything else, what `figure` asks for: summary.csv, requests.csv with the bounds of `slo`, and large tables, of
@@ -84,7 +84,7 @@ def draw(folder: Path, title: str, figure: study.Figure, slo: serving.SLO | None
         drawn.savefig(folder / "figure.svg", metadata=nothing)
 
 
-def _asked_for(folder: Path, title: str, figure: study.Figure, slo: serving.SLO | None) -> Figure:
+def _asked_for(folder: Path, title: str, figure: study.Figure, slo: study.Promise | None) -> Figure:
     """Draw what is no search."""
     table = cache(read_csv)
     if figure.gantt:

@@ -9,6 +9,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from simserve.report.series import swept_columns, variant
 from simserve.report.style import COLOURS, WIDTH_IN
 
 PHASES = {
@@ -28,10 +29,15 @@ Chart = list[tuple[str, str]]
 
 
 def charts_of(schedule: pd.DataFrame) -> Iterator[tuple[str, Chart]]:
-    """Yield the chart of each system, of the first replication."""
+    """Yield the chart of each system at each point of the sweep, of the first replication."""
     first = schedule[schedule["replication"] == 0]
-    for system, rows in first.groupby("system", sort=False):
-        yield str(system), [(f"r{request}", _row(cells)) for request, cells in rows.groupby("request_id")]
+    swept = swept_columns(schedule, before="replication")
+    for (system, *values), rows in first.groupby(["system", *swept], sort=False, dropna=False):
+        words = variant(str(system), dict(zip(swept, values, strict=True)))
+        yield (
+            ", ".join(filter(None, (str(system), words))),
+            [(f"r{request}", _row(cells)) for request, cells in rows.groupby("request_id")],
+        )
 
 
 def _row(cells: pd.DataFrame) -> str:
@@ -77,7 +83,9 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
     for y, (_, row) in enumerate(chart):
         for phase, (_, colour) in PHASES.items():
             cells = [(iteration, 1) for iteration, found in enumerate(row) if found == phase]
-            axes.broken_barh(cells, (y - 0.42, 0.84), facecolor=colour, edgecolor="white", linewidth=0.8)
+            axes.broken_barh(
+                cells, (y - 0.42, 0.84), facecolor=colour, edgecolor="white", linewidth=0.8 if letters else 0.0
+            )
         if letters:
             for iteration, phase in enumerate(row.replace(" ", "")):
                 x = iteration + len(row) - len(row.lstrip()) + 0.5

@@ -21,7 +21,7 @@ MAIN_METRICS = (
     "itl_max_s",
     "batch_mean",
 )
-"""What the summary shows; the rest is in summary.csv."""
+"""What the summary of a serving study shows; the rest is in summary.csv."""
 
 CLAIM_HEADS = ("", "id", "source", "statement", "expected", "measured", "low", "high", "rule")
 
@@ -56,10 +56,11 @@ svg {{ max-width: 100%; height: auto; }}
 """
 
 
-def write_page(folder: Path, title: str, source: str, footer: str) -> None:
+def write_page(folder: Path, title: str, source: str, footer: str, main_metrics: Sequence[str] = MAIN_METRICS) -> None:
     """Write report.html from what is in `folder`: claims.csv, figure.svg, and goodput.csv or summary.csv.
 
-    What is missing is left out. `source` says where the question comes from, `footer` how the numbers came about.
+    What is missing is left out. `source` says where the question comes from, `footer` how the numbers came about;
+    `main_metrics` are what the summary shows.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -75,7 +76,7 @@ def write_page(folder: Path, title: str, source: str, footer: str) -> None:
     if goodput is not None:
         parts.append(_goodput(goodput_bars(goodput, claims), summary))
     elif summary is not None:
-        parts.append(_summary(summary))
+        parts.append(_summary(summary, main_metrics))
     body = "\n".join(part for part in parts if part)
     page = PAGE.format(title=escape(title), body=body, footer=escape(footer))
     (folder / "report.html").write_text(page, encoding="utf-8", newline="\n")
@@ -127,10 +128,10 @@ def _gpus(summary: pd.DataFrame) -> dict[tuple[str, str], float]:
     }
 
 
-def _summary(summary: pd.DataFrame) -> str:
+def _summary(summary: pd.DataFrame, main_metrics: Sequence[str]) -> str:
     swept = swept_columns(summary)
-    known = list(pd.unique(summary["metric"]))
-    metrics = [name for name in MAIN_METRICS if name in known] or known
+    known = list(pd.unique(summary.loc[summary["mean"].notna(), "metric"]))
+    metrics = [name for name in main_metrics if name in known] or known
     units = dict(zip(summary["metric"], summary["unit"], strict=True))
     rows = []
     for point, values in summary.groupby(["system", *swept], sort=False, dropna=False):

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from simserve.report.labels import entry, number, path_name
-from simserve.scenario.serving import SLO
-from simserve.scenario.study import Curves
+from simserve.scenario.study import Curves, Promise
 
 Floats = NDArray[np.float64]
 
@@ -374,7 +373,7 @@ def _pairs(across: Sequence[Point], up: Sequence[Point]) -> list[tuple[Point, Po
     return pairs if len({(x.mean, y.mean) for x, y in pairs}) > 1 else pairs[:1]
 
 
-def distributions_of(requests: pd.DataFrame, latencies: Sequence[str], slo: SLO | None) -> tuple[Distribution, ...]:
+def distributions_of(requests: pd.DataFrame, latencies: Sequence[str], slo: Promise | None) -> tuple[Distribution, ...]:
     """Return the distribution of each latency over the requests of requests.csv; those without a value count as well.
 
     Points of a sweep are curves of their own. If they are too many, only the first swept values are shown.
@@ -408,11 +407,11 @@ def _first_of(table: pd.DataFrame, paths: Sequence[str]) -> tuple[pd.DataFrame, 
     return table, variant("", first)
 
 
-def _bound(slo: SLO | None, latency: str, swept: Sequence[str]) -> float | None:
+def _bound(slo: Promise | None, latency: str, swept: Sequence[str]) -> float | None:
     """Return the SLO's bound, if it has one that is not swept itself."""
-    if slo is None or not {"slo", f"slo.{latency}"}.isdisjoint(swept):
+    if slo is None or not {"slo", f"slo.{latency}", "slo.latency_s"}.isdisjoint(swept):
         return None
-    return {"ttft_s": slo.ttft_s, "tpot_s": slo.tpot_s}.get(latency)
+    return slo.bound_on(latency)
 
 
 def _curve(system: str, words: str, times: "pd.Series[float]") -> Curve:

@@ -44,7 +44,7 @@ class Layout(Spec):
     layout: Literal["ragged", "padded", "one_by_one"]
     """`ragged`: all tokens end to end, attention by request (selective batching); `padded`: a rectangle, short requests
     filled up; `one_by_one`: a forward pass for each request."""
-    block_tokens: Count | None = None
+    block_tokens: Annotated[Count, Field(le=65_536)] | None = None
     """Size of the pages of the KV cache; contiguous if left out."""
 
 

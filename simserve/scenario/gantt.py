@@ -15,7 +15,7 @@ SCHEDULE_COLUMNS = ("request_id", "iteration", "phase", "new_tokens")
 class Arrival(Spec):
     """A request; iterations take one second."""
 
-    arrival: Annotated[int, Whole, Field(ge=0)] = 0
+    arrival: Annotated[int, Whole, Field(ge=0, le=100_000)] = 0
     """The iteration at whose start it is there."""
     prompt_tokens: Count = 4
     output_tokens: Count
@@ -51,7 +51,7 @@ class GanttScenario(Study):
     @property
     def drawn(self) -> Figure:
         """The charts, unless other panels are asked for."""
-        return Figure(gantt=True) if self.figure == Figure() else self.figure
+        return super().drawn if self.figure.model_fields_set else Figure(gantt=True)
 
     kind: Literal["gantt"] = "gantt"
     model: NamedConfig = MINI

@@ -151,5 +151,6 @@ def _from_folder(values: Any, folder: Path, key: str = "") -> Any:
         return [_from_folder(value, folder, key) for value in values]
     if isinstance(values, dict):
         return {name: _from_folder(value, folder, name) for name, value in values.items()}
-    is_path = isinstance(values, str) and key.rpartition(".")[2] == "path"
+    # `package.module:Class` is the path of a part of the user's, not a file.
+    is_path = isinstance(values, str) and key.rpartition(".")[2] == "path" and ":" not in values
     return str(folder / values) if is_path else values

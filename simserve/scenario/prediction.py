@@ -24,6 +24,10 @@ class LatencySLO(Promise):
     latency_s: Positive
     """Longest time from arrival to answer; for a batch, longest service time."""
 
+    def bound_on(self, latency: str) -> float | None:
+        """Return the bound: a query's first token is its answer."""
+        return self.latency_s if latency in ("ttft_s", "e2e_s") else None
+
 
 class ModelSpec(Spec):
     """A model behind workers: how long batches take, and how they are put together."""
@@ -82,7 +86,7 @@ class EnsembleSystem(_System):
     selection: SelectionSpec = Exp3()
     deadline_s: Positive | None = None
     """When a query is answered with the votes that are in, in seconds from its arrival; else when all are in."""
-    num_labels: Annotated[int, Whole, Field(ge=2)] = 10
+    num_labels: Annotated[int, Whole, Field(ge=2, le=1_000_000)] = 10
     """How many answers there are; a model that is wrong says any of the others."""
 
     @model_validator(mode="after")
@@ -115,9 +119,9 @@ class PredictionScenario(TrafficStudy):
     MEASURES: ClassVar = {"runs": metrics.COLUMNS, "diagnostics": query_metrics.DIAGNOSTICS}
     HEADLINES: ClassVar = (
         *("request_throughput_per_s", "slo_attainment", "e2e_mean_s", "e2e_p99_s"),
-        *("utilization", "batch_mean", "late_share"),
+        *("utilization", "late_share", "late_share_disturbed", "accuracy", "regret"),
     )
-    DRAWN: ClassVar = ("request_throughput_per_s", "e2e_mean_s", "e2e_p99_s", "utilization")
+    DRAWN: ClassVar = ("request_throughput_per_s", "slo_attainment", "e2e_p99_s", "utilization")
     TABLES: ClassVar = {
         "requests": metrics.REQUEST_COLUMNS,
         "batches": query_metrics.BATCH_COLUMNS,
@@ -132,6 +136,12 @@ class PredictionScenario(TrafficStudy):
     settle_batches: Annotated[int, Whole, Field(ge=0)] = 100
     """Batches after the start and after the end of a disturbance in which a controller finds its size: `late_share` and
     the like leave them out."""
+
+    def gpus_of(self, system: str) -> int:
+        """Return how many replicas a system's models have together."""
+        chosen = self.systems[system]
+        models = [chosen] if isinstance(chosen, PredictiveSystem) else list(chosen.models.values())
+        return sum(len(model.speeds) for model in models)
 
     def queries_for(self, system: str) -> QuerySpec:
         """Return the workload as a system sees it.
@@ -149,6 +159,14 @@ class PredictionScenario(TrafficStudy):
                 self.queries_for(name)
             except ValidationError as fault:
                 raise ValueError(f"systems.{name}.arrivals: {fault.errors()[0]['ctx']['error']}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _nobody_is_dropped_from_an_ensemble(self) -> Self:
+        ensembles = [name for name, system in self.systems.items() if isinstance(system, EnsembleSystem)]
+        if ensembles and self.workload.deadline_s is not None:
+            own = f"systems.{ensembles[0]}.deadline_s"
+            raise ValueError(f"workload.deadline_s: an ensemble drops no queries; its own is {own}")
         return self
 
     @model_validator(mode="after")

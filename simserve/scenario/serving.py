@@ -115,6 +115,10 @@ class ServingScenario(TrafficStudy):
         *("throughput_tok_per_s", "slo_attainment"),
         *("ttft_p50_s", "ttft_p99_s", "itl_p99_s", "batch_mean"),
     )
+    SUMMARISED: ClassVar = (
+        *("throughput_tok_per_s", "slo_attainment", "ttft_p50_s", "ttft_p99_s"),
+        *("tpot_p50_s", "itl_p99_s", "itl_max_s", "batch_mean"),
+    )
     DRAWN: ClassVar = ("throughput_tok_per_s", "slo_attainment", "ttft_p50_s", "itl_p99_s")
     TABLES: ClassVar = {
         "requests": metrics.REQUEST_COLUMNS,
@@ -133,11 +137,5 @@ class ServingScenario(TrafficStudy):
 
     @model_validator(mode="after")
     def _weights_fit(self) -> Self:
-        hardware, need = self.hardware, self.model.weight_bytes
-        if (missing := -hardware.usable_kv_bytes(self.model)) >= 0:
-            raise ValueError(
-                f"{self.model.name} does not fit on {hardware.gpu.name}: its weights take {need / 1e9:.2f} GB, "
-                f"{missing / 1e9:.2f} GB more than memory_fraction {hardware.memory_fraction:g} "
-                f"of {hardware.gpu.memory_bytes / 1e9:g} GB"
-            )
+        self.hardware.check_fits(self.model)
         return self

@@ -155,8 +155,12 @@ def _figure_problems(scenario: Study) -> list[str]:
         given = {"x": curves.x, "y": curves.y} | ({"reference": curves.reference} if curves.reference else {})
         names += [(f"curves.{i}.{key}", "column", name, columns) for key, name in given.items() if columns]
     needed += [("distributions", "requests")] if figure.distributions else []
-    names += [("gantt", "table", "schedule", tuple(scenario.TABLES))] if figure.gantt else []
-    problems = [
+    problems = []
+    if figure.gantt and "schedule" not in scenario.TABLES:
+        problems.append(f"figure.gantt: a {scenario.kind} study has no charts of iterations")
+    if figure.distributions and "requests" not in scenario.TABLES:
+        problems.append(f"figure.distributions: a {scenario.kind} study has no requests.csv to draw them from")
+    problems += [
         f"figure.{place}: unknown {what} {name!r}{among(name, known, 'There are')}"
         for place, what, name, known in names
         if name not in known

@@ -69,9 +69,11 @@ class Figure(Spec):
     @model_validator(mode="after")
     def _something_to_show(self) -> Self:
         if self.metrics == () and not (self.distributions or self.curves or self.gantt):
-            raise ValueError("give at least one of metrics, distributions and curves")
+            raise ValueError("give at least one of metrics, distributions, curves and gantt")
         if self.metrics == () and self.against:
             raise ValueError("against needs metrics that are shown against it")
+        if self.gantt and (self.metrics or self.lines or self.distributions or self.curves):
+            raise ValueError("gantt draws charts and nothing else: leave the other keys out, or gantt")
         return self
 
 
@@ -82,6 +84,8 @@ class Study(Spec):
     """The columns of the tables that have a row for each run, by table."""
     HEADLINES: ClassVar[tuple[str, ...]]
     """The measures to look at first."""
+    SUMMARISED: ClassVar[tuple[str, ...]] = ()
+    """Those in the summary of the page, where that are others."""
     DRAWN: ClassVar[tuple[str, ...]]
     """The measures that a figure shows which names none."""
     TABLES: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -115,6 +119,10 @@ class Study(Spec):
         figure = self.figure
         return figure if figure.metrics is not None else figure.model_copy(update={"metrics": self.DRAWN})
 
+    def gpus_of(self, system: str) -> int:
+        """Return how many GPUs a system is made of."""
+        return 1
+
     @property
     def measures(self) -> tuple[str, ...]:
         """All measures of a run."""
@@ -126,6 +134,11 @@ class Promise(Spec):
 
     attainment: Fraction = 0.90
     """Share of the requests offered that must keep the bounds for a rate to count as served."""
+
+    def bound_on(self, latency: str) -> float | None:
+        """Return the bound on a latency such as `ttft_s`, None where there is none."""
+        bound: float | None = getattr(self, latency, None)
+        return bound
 
 
 class TrafficStudy(Study):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from simserve.plugin import CustomPart, custom
+from simserve.plugin import CustomPart, PartError, custom
 from simserve.spec import BareName, Count, Spec
 from simserve.workload import Workload
 
@@ -68,7 +68,7 @@ class CustomPredictor(CustomPart):
         """Return what the user's class predicts."""
         predicted = np.asarray(self.make().predict(workload, rng), dtype=np.float64)
         if predicted.shape != (len(workload),) or np.isnan(predicted).any():
-            raise ValueError(f"{self.path} must predict one number for each of the {len(workload)} requests")
+            raise PartError(f"{self.path} must predict one number for each of the {len(workload)} requests")
         return predicted
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import simpy
 
+from simserve.cost import within
 from simserve.engine.clock import Clock
 from simserve.memory import ClockCache
 from simserve.query_records import QueryLog
@@ -30,6 +31,9 @@ class Inbox(Protocol):
 
         It may come too soon, where other workers or the cache take queries, but not too late: look, and ask again.
         """
+
+    def bury(self, now_s: float) -> None:
+        """Drop those at the head of the line whose deadline has passed."""
 
     def take(self, limit: int, now_s: float) -> list[int]:
         """Take up to `limit` queries; those whose deadline has passed are dropped, and may leave none."""
@@ -86,11 +90,20 @@ class ArrivalInbox:
         taken: list[int] = []
         while waiting and len(taken) < limit:
             query = waiting.popleft()
-            if self._deadline_s[query] >= now_s:
-                taken.append(query)
-            else:
+            if self._is_dead(query, now_s):
                 self._drop(query)
+            else:
+                taken.append(query)
         return taken
+
+    def _is_dead(self, query: int, now_s: float) -> bool:
+        """Whether an answer is worth nothing any more; at exactly the deadline it still is."""
+        return self._deadline_s is not None and not within(now_s, self._deadline_s[query])
+
+    def bury(self, now_s: float) -> None:
+        """Drop those at the head of the line whose deadline has passed: they are no company for a batch."""
+        while self.waiting and self._is_dead(self.waiting[0], now_s):
+            self._drop(self.waiting.popleft())
 
     def _drop(self, query: int) -> None:
         self._log.expired.append(query)
@@ -100,7 +113,7 @@ class ArrivalInbox:
         if self._deadline_s is None:
             return math.inf
         deadlines_s = (self._deadline_s[query] for query in self.waiting)
-        return next((deadline_s for deadline_s in deadlines_s if deadline_s >= now_s), math.inf) - now_s
+        return next((deadline_s for deadline_s in deadlines_s if within(now_s, deadline_s)), math.inf) - now_s
 
     def head_s(self) -> float:
         """Return when the first in line arrived."""
@@ -187,6 +200,9 @@ class MailInbox:
         enough = self._clock.event()
         self._wanting.append((wanted, until_s, enough))
         return enough
+
+    def bury(self, now_s: float) -> None:
+        """Do nothing: an ensemble drops nobody."""
 
     def take(self, limit: int, now_s: float) -> list[int]:
         """Take the first in line."""

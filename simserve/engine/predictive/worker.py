@@ -62,6 +62,7 @@ class Worker:
         while True:
             now_s = clock.now
             inbox.refresh(now_s)
+            inbox.bury(now_s)
             if not waiting:
                 if (arrival := inbox.next_arrival()) is None:
                     return
@@ -69,7 +70,9 @@ class Worker:
                 continue
             slack_s = inbox.slack_s(now_s)
             limit = controller.limit(slack_s if slack_s < math.inf else self._slo_s)
-            if len(waiting) < limit and now_s < (leave_s := max(idle_s, inbox.head_s()) + self._max_delay_s):
+            # Nobody is kept waiting beyond a deadline.
+            leave_s = min(max(idle_s, inbox.head_s()) + self._max_delay_s, now_s + slack_s)
+            if len(waiting) < limit and now_s < leave_s:
                 yield inbox.more(limit, leave_s)
             elif taken := inbox.take(limit, now_s):
                 idle_s = self._start(taken, limit, now_s)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from simserve.plugin import CustomPart, custom
+from simserve.plugin import CustomPart, PartError, custom
 from simserve.scheduling.controller.aimd import AIMD, Fixed
 from simserve.scheduling.controller.base import LARGEST_LIMIT, Controller, Unpadded
 from simserve.scheduling.controller.estimator import Estimator
@@ -48,7 +48,7 @@ class _Checked(Unpadded):
 
     def _size(self, method: str, size: Any, least: int) -> int:
         if not isinstance(size, Integral) or (whole := int(size)) < least:
-            raise ValueError(f"{self._path}: {method} must return a whole number of at least {least}; got {size!r}")
+            raise PartError(f"{self._path}: {method} must return a whole number of at least {least}; got {size!r}")
         return min(whole, LARGEST_LIMIT)
 
 
