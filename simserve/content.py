@@ -12,7 +12,6 @@ below 0 belong to one request: what its prompt says that nobody said before (`ow
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import chain
 
 Segment = tuple[int, int]
 """A passage's number, and how many of its first tokens, at least one."""
@@ -66,29 +65,27 @@ def common_tokens(one: Content, other: Content) -> int:
     return common
 
 
-def block_keys(content: Content, block_tokens: int, tokens: int, first_block: int = 0) -> Iterator[int]:
-    """Yield a key for each full block among the first `tokens` tokens of a text, from block `first_block` on.
+def block_runs(
+    content: Content, block_tokens: int, tokens: int, first_block: int = 0
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the full blocks among the first `tokens` tokens of a text, from block `first_block` on: (key, first, stop).
 
-    Equal keys mean equal texts from the first token to the end of the block, as with vLLM's chained block hashes. The
-    key is a fingerprint of all that went before: each further token of a segment adds 1, a new segment mixes its
-    number in; so the keys within a segment are a range. They are the same on any machine, and have 60 bits: among a
-    million blocks two differing ones are confused with a probability of less than one in a million.
+    Those that end in the same segment are together, by their place in the text. Two texts whose blocks have the same
+    key and place are equal from the first token to the end of the block, as with vLLM's chained block hashes: the key
+    is a fingerprint of all that goes before the segment, and of its number. It is the same on any machine, and has 60
+    bits: among a million segments two differing ones are confused with a probability of less than one in a million.
     """
-    return chain.from_iterable(_key_ranges(content, block_tokens, tokens, first_block))
-
-
-def _key_ranges(content: Content, block_tokens: int, tokens: int, first_block: int) -> Iterator[range]:
-    """Yield the keys of the blocks that end in each segment."""
-    fingerprint, position = _GOLDEN, 0
+    key, position = _GOLDEN, 0
     for segment_id, length in content:
-        fingerprint = _mixed(fingerprint, segment_id)
-        stop = min(position + length, tokens)
-        first_end = (max(position // block_tokens, first_block) + 1) * block_tokens
-        yield range(fingerprint + first_end - position, fingerprint + stop - position + 1, block_tokens)
-        fingerprint += length
+        key = _mixed(key, segment_id)
+        first = max(position // block_tokens, first_block)
         position += length
+        stop = min(position, tokens) // block_tokens
+        if first < stop:
+            yield key, first, stop
         if position >= tokens:
             return
+        key += length
 
 
 @lru_cache(maxsize=4096)  # a request's text is gone through several times within a short while

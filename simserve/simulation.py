@@ -82,7 +82,7 @@ def _memory(system: SystemSpec, capacity_tokens: int) -> tuple[Memory, PrefixCac
         return system.memory.manager(capacity_tokens), None
     assert isinstance(system.memory, Paged), "a prefix cache needs paged memory"
     cache = system.prefix.cache(system.memory.block_tokens)
-    return SharedMemory(system.memory, capacity_tokens, cache), cache
+    return SharedMemory(system.memory, capacity_tokens, cache, watched=isinstance(system.order, LongestPrefix)), cache
 
 
 def _queue(system: SystemSpec, workload: Workload, streams: Streams, cache: PrefixCache | None) -> WaitingQueue:

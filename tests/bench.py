@@ -122,6 +122,16 @@ def pages(table: Table) -> None:
         table.add_row(what, share_of_speed(short, held), "0.3", "")
 
 
+def prefixes(table: Table) -> None:
+    """Add what a prefix cache costs where nobody shares anything: all is entered, and wiped again, in vain."""
+    for name, block_tokens in (("blocks", 16), ("radix", 1)):
+        memory = {"kind": "paged", "watermark": 0.0, "block_tokens": block_tokens}
+        alone, cached = (chat(50_000, 128, paged(memory=memory, prefix=prefix)) for prefix in (None, name))
+        table.add_row(
+            f"iterations/s, prefix {name} over paged, no sharing", share_of_speed(cached, alone), "0.3", "0.5"
+        )
+
+
 def main() -> None:
     """Print the table."""
     table = Table(
@@ -150,6 +160,7 @@ def main() -> None:
         )
 
     pages(table)
+    prefixes(table)
 
     idle = chat(20_000, 1, orca())
     faster = 1 / ratio(lambda: loop_s(idle), bare_timeouts_s)

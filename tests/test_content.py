@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simserve.content import block_keys, common_tokens, leading, num_tokens, own_output, own_prompt, runs
+from simserve.content import block_runs, common_tokens, leading, num_tokens, own_output, own_prompt, runs
 from simserve.request import Request
 from tests.prefix_support import TEXTS, tokens_of
 
@@ -37,23 +37,29 @@ def test_runs_are_a_part_of_the_text(text: tuple[tuple[int, int], ...], start: i
 
 
 @given(TEXTS, TEXTS, st.integers(1, 5), st.integers(0, 4), st.integers(0, 30))
-def test_keys_are_equal_where_texts_are(
+def test_blocks_are_equal_where_texts_are(
     one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...], block: int, first: int, tokens: int
 ) -> None:
-    mine, its = list(block_keys(one, block, tokens)), list(block_keys(other, block, 10**9))
+    mine, its = blocks(one, block, tokens), blocks(other, block, 10**9)
     assert len(mine) == min(num_tokens(one), tokens) // block  # full blocks only
     assert len(its) == num_tokens(other) // block
-    for i, key in enumerate(mine):
+    assert [place for _, place in mine] == list(range(len(mine)))
+    for i, found_by in enumerate(mine):
         same = tokens_of(one)[: (i + 1) * block] == tokens_of(other)[: (i + 1) * block]
-        assert (key in its) == same
-    assert list(block_keys(one, block, tokens, first)) == mine[first:]
+        assert (found_by in its) == same
+    assert blocks(one, block, tokens, first) == mine[first:]
+
+
+def blocks(text: tuple[tuple[int, int], ...], block: int, tokens: int, first_block: int = 0) -> list[tuple[int, int]]:
+    """Return key and place of each block."""
+    return [(key, i) for key, first, stop in block_runs(text, block, tokens, first_block) for i in range(first, stop)]
 
 
 def test_keys_are_the_same_everywhere() -> None:
     # They are no secret of a process, as hash() of a string is: a result must not depend on them.
-    # The third block ends in another segment than the first two, which lie 16 tokens apart.
-    pinned = [1018388026041162986, 1018388026041162986 + 16, 241805529936570533]
-    assert list(block_keys(((0, 40), (-3, 10)), 16, 50)) == pinned
+    # Two blocks end in the first segment, and one in the second.
+    pinned = [(1018388026041162970, 0, 2), (241805529936570525, 2, 3)]
+    assert list(block_runs(((0, 40), (-3, 10)), 16, 50)) == pinned
 
 
 def test_numbers_of_ones_own_are_nobody_elses() -> None:

@@ -127,6 +127,15 @@ def test_one_computes_the_prefix_that_others_wait_for() -> None:
     assert [take(queue, 0.0) for _ in range(8)] == [4, 5, 6, 7, 0, 1, 2, 3]
 
 
+def test_nobody_is_deferred_for_one_who_has_left() -> None:
+    # 1 is deferred for 0. Once 0 has been taken, in the next step it is not, though the cache is as it was.
+    queue = LongestPrefixQueue(cached(), defer_tokens=32)
+    fill(queue, request(0, (1, 32), (10, 9)), request(1, (1, 32), (11, 9)), request(2, (2, 9)))
+    assert take(queue, 0.0) == 0
+    assert queue.head(0.0).id == 2
+    assert queue.head(1.0).id == 1
+
+
 def test_one_who_comes_back_is_taken_again() -> None:
     queue = LongestPrefixQueue(cached(), most_matched=1)
     fill(queue, request(0, (1, 5)), request(1, (2, 5)), request(2, (3, 5)))

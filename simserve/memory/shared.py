@@ -18,9 +18,11 @@ class SharedMemory(PagedMemory):
     What a request generates is cached when it leaves or is preempted; vLLM caches a block of it as soon as it is full.
     """
 
-    def __init__(self, policy: Paged, capacity_tokens: int, cache: PrefixCache) -> None:
+    def __init__(self, policy: Paged, capacity_tokens: int, cache: PrefixCache, *, watched: bool = False) -> None:
+        """`watched` says whether who is next in line depends on what is cached."""
         super().__init__(policy, capacity_tokens)
         self._cache = cache
+        self._watched = watched
         self._computed: dict[int, int] = {}
         """Tokens of each admitted request that are cached or scheduled, by request id, until it decodes."""
         self._refused: tuple[int, int, int] = (-1, 0, 0)
@@ -106,14 +108,18 @@ class SharedMemory(PagedMemory):
         super().join(request)
 
     def grow(self, steps: int) -> Sequence[float]:
-        """Take the blocks of the next steps, as far as blank ones go, or of one for which idle ones are wiped.
+        """Take the blocks of the next steps, and wipe idle ones for them where no blank ones are left.
 
-        A wiped block may be what a waiting request would have found, so somebody else may be next in line.
+        A wiped block may be what a waiting request would have found. That does not let anyone in who was refused, for
+        what he finds no more he needs room for; but if it changes who is next in line, a step that wipes is the last.
         """
-        held = self._grow_within(self.reserved_tokens + self._blank_tokens, steps)
-        if not held:
-            held = self._grow_within(self.capacity_tokens, 1)
-            self._wipe()
+        if self._watched:
+            held = self._grow_within(self.reserved_tokens + self._blank_tokens, steps)
+            if held:
+                return held
+            steps = 1
+        held = self._grow_within(self.capacity_tokens, steps)
+        self._wipe()
         return held
 
     def free(self, request: Request) -> None:
