@@ -132,6 +132,17 @@ def prefixes(table: Table) -> None:
         )
 
 
+def predictions(table: Table) -> None:
+    """Add what a batch and a query cost in prediction serving."""
+    from tests import bench_prediction  # which takes its clockwork from here
+
+    timeouts, rate = bench_prediction.batch_ratio(), bench_prediction.batches_per_s()
+    table.add_row(
+        "batches/s of one query, in bare timeouts", f"1/{timeouts:.1f} ({rate:,.0f}/s)", "1/3 or 200,000/s", ""
+    )
+    table.add_row("microseconds per query in batches of 1000", f"{1e6 * bench_prediction.query_s():.2f}", "2", "")
+
+
 def main() -> None:
     """Print the table."""
     table = Table(
@@ -176,6 +187,7 @@ def main() -> None:
     table.add_row("seconds, 1,000,000 requests over 100,000", f"{once:.1f}", "10 (linear)", "")
     peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     table.add_row("peak memory with 1,000,000 requests", f"{peak_gb:.2f} GB", "1.5 GB", "")
+    predictions(table)
     with threadpool_limits(1):
         speedup = bench_numerics.batching_speedup()
         table.add_row("64 decodes of the 13M model on one thread, one by one over one batch", f"{speedup:.1f}", "3", "")

@@ -77,13 +77,13 @@ def crowds(draw: st.DrawFn) -> tuple[list[Row], dict[str, Any]]:
     return rows, system
 
 
-@settings(PLAIN, max_examples=400)
+@settings(PLAIN, max_examples=200)
 @given(crowds())
 def test_crowds_are_served_as_by_the_reference(crowd: tuple[list[Row], dict[str, Any]]) -> None:
     check(*crowd)
 
 
-@settings(PLAIN, max_examples=400)
+@settings(PLAIN, max_examples=200)
 @given(requests(ties), paged_systems(linear_costs()))
 def test_same_as_the_reference(rows: list[Row], system: dict[str, Any]) -> None:
     check(rows, system)
@@ -95,7 +95,7 @@ def test_same_as_the_reference_on_the_roofline(rows: list[Row], system: dict[str
     check(rows, system)
 
 
-@settings(PLAIN, max_examples=300)
+@settings(PLAIN, max_examples=200)
 @given(crowds())
 def test_no_livelock(crowd: tuple[list[Row], dict[str, Any]]) -> None:
     """Everyone ends; who is preempted leaves an earlier arrival running, and comes back before any newcomer."""

@@ -108,7 +108,7 @@ timed = linear_costs().filter(lambda cost: cost["step_s"] or cost["prefill_token
 """Prompts take time as well: `lpm` looks into the cache once at a time, and steps in no time are one to it."""
 
 
-@settings(PLAIN, max_examples=500)
+@settings(PLAIN, max_examples=200)
 @given(conversations(ties), sharing_systems(timed))
 def test_same_as_the_reference(rows: list[Said], system: dict[str, Any]) -> None:
     check(rows, system)
