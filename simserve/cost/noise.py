@@ -1,5 +1,6 @@
 """Noise: by what factor a batch takes longer or shorter than its profile says."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Annotated, Literal
@@ -22,8 +23,9 @@ Sigma = Annotated[float, Field(ge=0, le=10)]
 class _Drawn(Spec):
     """Factors from a distribution."""
 
+    @abstractmethod
     def _draw(self, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        raise NotImplementedError
+        """Return `size` factors."""
 
     def factors(self, rng: np.random.Generator) -> Iterator[float]:
         """Yield a factor for each batch, without end."""

@@ -4,6 +4,7 @@ With one of these, `prompt_tokens` of the workload is the *new* text of a reques
 before it: a system prompt, the conversation so far, a path through a tree. A trace says itself what its prompts are.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Literal, Self
@@ -53,23 +54,23 @@ class Prefixes(Spec):
         """Return when requests arrive, given when they would if each was a conversation of its own: then."""
         return first_turns
 
+    @abstractmethod
     def write(
         self, schedule: Schedule, new_tokens: Ints, output_tokens: Ints, max_total_tokens: int | None, streams: Streams
     ) -> Texts:
         """Return the requests with what they say; outputs are shortened where prompt and output exceed the maximum."""
-        raise NotImplementedError
 
 
 class HeadedPrefixes(Prefixes):
     """One of a few texts before the new text of each request."""
 
+    @abstractmethod
     def heads(self, streams: Streams) -> list[Content]:
         """Return the texts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def choose(self, size: int, streams: Streams) -> Ints:
         """Return which of the texts each request begins with."""
-        raise NotImplementedError
 
     def write(
         self, schedule: Schedule, new_tokens: Ints, output_tokens: Ints, max_total_tokens: int | None, streams: Streams
