@@ -102,8 +102,9 @@ class ArrivalInbox:
 
     def bury(self, now_s: float) -> None:
         """Drop those at the head of the line whose deadline has passed: they are no company for a batch."""
-        while self.waiting and self._is_dead(self.waiting[0], now_s):
-            self._drop(self.waiting.popleft())
+        if self._deadline_s is not None:  # asked before every batch
+            while self.waiting and self._is_dead(self.waiting[0], now_s):
+                self._drop(self.waiting.popleft())
 
     def _drop(self, query: int) -> None:
         self._log.expired.append(query)
